@@ -1,0 +1,13 @@
+# Every tests/fuzz/fuzz_<name>.c is a libFuzzer program over the same sources.
+if(NOT CMAKE_C_COMPILER_ID MATCHES "Clang")
+  message(FATAL_ERROR "ISO_BUILD_FUZZERS needs clang: cmake -DCMAKE_C_COMPILER=clang ...")
+endif()
+file(GLOB ISO_FUZZERS CONFIGURE_DEPENDS tests/fuzz/fuzz_*.c)
+target_compile_options(isomer_objects PRIVATE -fsanitize=fuzzer-no-link)
+foreach(source IN LISTS ISO_FUZZERS)
+  get_filename_component(name ${source} NAME_WE)
+  add_executable(${name} ${source})
+  target_compile_options(${name} PRIVATE -fsanitize=fuzzer -Wno-missing-prototypes)
+  target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+  target_link_libraries(${name} PRIVATE isomer_static)
+endforeach()

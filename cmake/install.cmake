@@ -1,0 +1,18 @@
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+install(TARGETS isomer EXPORT isomer_targets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+if(TARGET isomer_tool)
+  install(TARGETS isomer_tool RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()
+install(DIRECTORY include/isomer DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
+  FILES_MATCHING PATTERN "*.h" PATTERN "*.def")
+install(EXPORT isomer_targets NAMESPACE isomer:: FILE isomer-targets.cmake
+  DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/isomer)
+configure_package_config_file(cmake/isomer-config.cmake.in isomer-config.cmake
+  INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/isomer)
+write_basic_package_version_file(isomer-config-version.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/isomer-config.cmake ${PROJECT_BINARY_DIR}/isomer-config-version.cmake
+  DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/isomer)
+configure_file(cmake/isomer.pc.in isomer.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/isomer.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

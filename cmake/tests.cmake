@@ -1,0 +1,12 @@
+# Every tests/unit/test_<name>.c and tests/cts/test_<name>.c is one cmocka program and one test.
+pkg_check_modules(CMOCKA REQUIRED IMPORTED_TARGET cmocka)
+file(GLOB ISO_UNIT_TESTS CONFIGURE_DEPENDS tests/unit/test_*.c tests/cts/test_*.c)
+foreach(source IN LISTS ISO_UNIT_TESTS)
+  get_filename_component(name ${source} NAME_WE)
+  add_executable(${name} ${source})
+  target_link_libraries(${name} PRIVATE isomer_static PkgConfig::CMOCKA)
+  target_compile_definitions(${name} PRIVATE
+    TEST_SOURCE_DIR="${PROJECT_SOURCE_DIR}" TEST_BINARY_DIR="${PROJECT_BINARY_DIR}")
+  add_test(NAME ${name} COMMAND ${name})
+  set_tests_properties(${name} PROPERTIES TIMEOUT 300)
+endforeach()
