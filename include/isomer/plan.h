@@ -1,0 +1,182 @@
+/* Planning: graph + devices in, an inert list of steps out. No device is touched: planning asks
+ * kernel records only, so it runs on fake devices in tests. */
+#ifndef ISOMER_PLAN_H
+#define ISOMER_PLAN_H
+
+#include <isomer/device.h>
+#include <isomer/graph.h>
+
+ISO_BEGIN_DECLS
+
+#define ISO_MAX_DEVICES 16
+
+/* What planning knows of a device. */
+typedef struct iso_plan_device {
+  const char *name; /* "cpu", "cuda:0" */
+  const iso_kernel *kernels;
+  uint32_t kernel_count;
+  const iso_device *device; /* handed to check(); NULL for fakes whose checks ignore it */
+  uint32_t alignment_bytes;
+} iso_plan_device;
+
+typedef struct iso_plan_options {
+  uint32_t n_devices;
+  const iso_plan_device *devices;
+  /* Layers [split[i - 1], split[i]) go to device i (split[-1] is 0); n_devices - 1 entries. Nodes
+   * before the first layer go with it, nodes after the last with the last device. */
+  const int32_t *split;
+  /* Where nodes run that their device refuses; an index into devices, or -1: such a node is an
+   * error that carries the reason. */
+  int32_t fallback;
+  /* Values whose contents must survive the step besides outputs: `isomer verify` keeps all. */
+  bool keep_all;
+} iso_plan_options;
+
+typedef enum iso_storage_kind {
+  ISO_STORAGE_ARENA,  /* scratch of a device, reused within a step */
+  ISO_STORAGE_INPUT,  /* the block of host-written inputs, one upload a device and step */
+  ISO_STORAGE_WEIGHT, /* its own buffer, index into iso_plan.weights */
+  ISO_STORAGE_STATE,  /* its own buffer, index into iso_plan.states */
+  ISO_STORAGE_ABSENT
+} iso_storage_kind;
+
+/* Where an operand of a step lies. */
+typedef struct iso_plan_operand {
+  iso_value value; /* ISO_NO_VALUE when absent */
+  iso_storage_kind storage;
+  uint32_t index;  /* weight or state */
+  uint64_t offset; /* bytes in the storage */
+} iso_plan_operand;
+
+typedef enum iso_step_kind {
+  ISO_STEP_LAUNCH,
+  ISO_STEP_COPY /* a value from one device to another */
+} iso_step_kind;
+
+/* Most records of one layout kept as candidates for a node. */
+#define ISO_MAX_CANDIDATES 8
+
+typedef struct iso_plan_step {
+  iso_step_kind kind;
+  uint32_t device; /* COPY: the target */
+  int32_t node;    /* LAUNCH */
+  uint32_t n_candidates;
+  const iso_kernel *candidates[ISO_MAX_CANDIDATES]; /* highest rank first */
+  uint64_t workspace_offset, workspace_bytes;       /* in the device's arena */
+  iso_plan_operand inputs[ISO_MAX_INPUTS];
+  iso_plan_operand outputs[ISO_MAX_OUTPUTS];
+  uint32_t source_device; /* COPY */
+  uint64_t copy_bytes;    /* COPY: at the bound */
+} iso_plan_step;
+
+typedef struct iso_plan_weight {
+  iso_value value;
+  uint32_t device;
+  uint32_t layout;
+  const iso_kernel *packer; /* record whose pack() makes the layout; NULL when plain */
+} iso_plan_weight;
+
+typedef struct iso_plan_state {
+  iso_value value;
+  uint32_t device;
+} iso_plan_state;
+
+/* A node that its own device refused. */
+typedef struct iso_plan_fallback {
+  int32_t node;
+  uint32_t wanted, used;
+  iso_refusal refusal;
+  char reason[160]; /* "cuda:0 has no kernel for argmax" */
+} iso_plan_fallback;
+
+typedef struct iso_plan {
+  const iso_graph *graph; /* must outlive the plan */
+  uint32_t n_devices;
+  uint64_t arena_bytes[ISO_MAX_DEVICES];
+  uint64_t input_bytes; /* of the input block; the same offsets on every device that reads it */
+  bool reads_inputs[ISO_MAX_DEVICES];
+  uint32_t n_steps, n_weights, n_states, n_fallbacks;
+  iso_plan_step *steps;
+  iso_plan_weight *weights;
+  iso_plan_state *states;
+  iso_plan_fallback *fallbacks;
+  uint64_t copy_bytes_total; /* across all COPY steps, at the bound */
+  /* Where each value lies: device (-1: nowhere) and operand, indexed by value; for outputs and
+   * kept values this is where the host reads them. */
+  int32_t *value_device;
+  iso_plan_operand *value_operand;
+} iso_plan;
+
+ISO_MUST_CHECK ISO_API iso_status iso_plan_create(const iso_graph *graph,
+                                                  const iso_plan_options *options,
+                                                  iso_plan **out_plan);
+ISO_API void iso_plan_destroy(iso_plan *plan);
+/* The plan as text, one line a step, then weights, memory and fallbacks. Caller frees. */
+ISO_MUST_CHECK ISO_API iso_status iso_plan_print(const iso_plan *plan, char **out_text);
+
+/* Asks one device about one op at given sizes: the accepting record of highest rank, or NULL
+ * with the refusal of the record that came closest. `layout` ISO_LAYOUT_ANY takes any. */
+#define ISO_LAYOUT_ANY 0xffffffffu
+ISO_API const iso_kernel *iso_kernel_select(const iso_plan_device *device,
+                                            const iso_op_arguments *arguments, uint32_t layout,
+                                            iso_refusal *out_refusal, char *out_reason,
+                                            size_t reason_capacity);
+
+/* ---- Execution --------------------------------------------------------------------------- */
+
+typedef struct iso_executor iso_executor;
+
+/* Gives an executor a weight's bytes: plain rows in host memory that stay valid until the
+ * executor has been created (and as long as it lives when `*out_stays` is set true, which lets a
+ * device use them in place). Called once a weight. */
+typedef struct iso_weight_provider {
+  void *context;
+  iso_status (*get)(void *context, const char *name, iso_host_weight *out_weight, bool *out_stays);
+  /* The executor is done reading this weight's bytes; NULL when nobody cares. */
+  void (*done)(void *context, const char *name);
+  /* Bytes placed so far, of all; NULL for none. */
+  void (*progress)(void *context, uint64_t done_bytes, uint64_t total_bytes);
+} iso_weight_provider;
+
+/* Allocates arenas, states (filled with zero bytes) and weights, and packs. The plan, its graph
+ * and the devices must outlive the executor. Weights already loaded by `share` (may be NULL), an
+ * executor of the same graph names and devices, are used again instead of being loaded. */
+ISO_MUST_CHECK ISO_API iso_status iso_executor_create(const iso_plan *plan,
+                                                      iso_open_device *const *devices,
+                                                      const iso_weight_provider *weights,
+                                                      iso_executor *share,
+                                                      iso_executor **out_executor);
+ISO_API void iso_executor_destroy(iso_executor *executor);
+
+/* Host memory of an input, sized at its bound; write it before a run. */
+ISO_API void *iso_executor_input(iso_executor *executor, iso_value input);
+/* Runs one step at these sizes and waits for it. One thread at a time. */
+ISO_MUST_CHECK ISO_API iso_status iso_executor_run(iso_executor *executor,
+                                                   const iso_bindings *bindings);
+/* Copies the first `bytes` bytes of an output or kept value to the host. */
+ISO_MUST_CHECK ISO_API iso_status iso_executor_read(iso_executor *executor, iso_value value,
+                                                    void *target, uint64_t bytes);
+/* Host pointer to an output where its device's memory is mappable, NULL elsewhere; valid until
+ * the next run. */
+ISO_API const void *iso_executor_peek(iso_executor *executor, iso_value value);
+
+/* Called after each step of a run with all work done; for traces. NULL stops. */
+typedef void (*iso_executor_observer)(void *context, const iso_plan_step *step,
+                                      const iso_kernel *kernel, double microseconds);
+ISO_API void iso_executor_observe(iso_executor *executor, iso_executor_observer observer,
+                                  void *context);
+
+/* Buffer and device of a state, for engines that move or clear pages. */
+ISO_API iso_buffer *iso_executor_state(iso_executor *executor, iso_value state,
+                                       uint32_t *out_device);
+
+typedef struct iso_executor_stats {
+  uint64_t weight_bytes, state_bytes, arena_bytes; /* over all devices */
+  uint64_t imported_bytes;                         /* weights used in place */
+  uint64_t runs;
+  double kernel_us, total_us; /* sums; kernel_us only while observed */
+} iso_executor_stats;
+ISO_API void iso_executor_get_stats(const iso_executor *executor, iso_executor_stats *out_stats);
+
+ISO_END_DECLS
+#endif
