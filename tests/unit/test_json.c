@@ -120,7 +120,7 @@ static void test_syntax_errors(void **state) {
        "duplicate key at byte 39 (line 2)"},
       {"{\"\":1,\"\":2}", "duplicate key"},
       {"{\"longer than eight\":1,\"longer than nine\":1,\"longer than eight\":1}",
-       "duplicate key at byte 45"},
+       "duplicate key at byte 44"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
     refuse(cases[i].text, cases[i].part);
