@@ -1,0 +1,153 @@
+/* The five tables of the CPU backend. */
+#include "backends/cpu/cpu.h"
+#include "backends/cpu/memory.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const iso_host *iso_cpu_host;
+
+/* ---- Driver and device ---------------------------------------------------------------------- */
+
+static uint32_t feature_bits(uint32_t features) {
+  uint32_t bits = ISO_FEATURE_HOST_MEMORY;
+  if (features & ISO_CPU_HAS_F16C)
+    bits |= ISO_FEATURE_FP16;
+  if (features & (ISO_CPU_HAS_AVX512_BF16 | ISO_CPU_HAS_AMX_BF16))
+    bits |= ISO_FEATURE_BF16;
+  if (features & ISO_CPU_HAS_AVX512_VNNI)
+    bits |= ISO_FEATURE_INT8_DOT;
+  if (features & ISO_CPU_HAS_AMX_TILE)
+    bits |= ISO_FEATURE_MATRIX_UNIT;
+  return bits;
+}
+
+/* Detects the machine, chooses the tier and describes the device, all but n_units. */
+static iso_status describe(iso_cpu_tier *out_tier, uint32_t *out_features, bool *out_notice,
+                           iso_device_info *out_info) {
+  iso_cpu_machine machine;
+  iso_cpu_machine_detect(&machine);
+  *out_info = (iso_device_info){.size = sizeof *out_info, .kind = ISO_DEVICE_CPU, .id = "cpu"};
+  ISO_TRY(iso_cpu_tier_choose(&machine, getenv("ISOMER_CPU_ISA"), out_tier, out_info->detail,
+                              out_notice));
+  *out_features = iso_cpu_tier_features(&machine, *out_tier);
+  snprintf(out_info->name, sizeof out_info->name, "%s (%s)", machine.brand,
+           iso_cpu_tier_name(*out_tier));
+  out_info->memory_bytes = iso_cpu_memory_total();
+  out_info->largest_allocation_bytes = out_info->memory_bytes;
+  out_info->alignment_bytes = ISO_CPU_ALIGNMENT;
+  out_info->subgroup_width = 1;
+  out_info->features = feature_bits(*out_features);
+  out_info->copy_bytes_per_us = 10000.0f;
+  return ISO_OK;
+}
+
+static iso_status driver_enumerate(uint32_t capacity, iso_device_info *out_infos,
+                                   uint32_t *out_count, char *out_reason) {
+  iso_cpu_tier tier;
+  uint32_t features, n_cpus;
+  bool notice;
+  iso_device_info info;
+  out_reason[0] = '\0';
+  ISO_TRY(describe(&tier, &features, &notice, &info));
+  info.n_units = iso_cpu_default_threads(&n_cpus);
+  if (capacity)
+    out_infos[0] = info;
+  *out_count = 1;
+  return ISO_OK;
+}
+
+static iso_status driver_open(uint32_t index, const iso_device_options *options,
+                              iso_device **out_device) {
+  if (index != 0)
+    return iso_cpu_fail(ISO_ERROR_NOT_FOUND, "cpu:%u: there is one CPU device, cpu:0", index);
+  uint32_t n_threads = options ? options->n_threads : 0;
+  iso_device *device = calloc(1, sizeof *device);
+  if (!device)
+    return iso_cpu_fail(ISO_ERROR_OUT_OF_MEMORY, "the CPU device needs %zu bytes", sizeof *device);
+  bool notice;
+  iso_status status = describe(&device->tier, &device->cpu_features, &notice, &device->info);
+  if (status == ISO_OK)
+    status = iso_cpu_pool_create(n_threads, &device->pool);
+  if (status != ISO_OK) {
+    free(device);
+    return status;
+  }
+  device->info.n_units = iso_cpu_pool_size(device->pool);
+  iso_cpu_host->log(notice ? ISO_LOG_NOTICE : ISO_LOG_DEBUG, "cpu: %s, %s, %u threads",
+                    device->info.name, device->info.detail, device->info.n_units);
+  *out_device = device;
+  return ISO_OK;
+}
+
+static iso_status device_info(const iso_device *device, iso_device_info *out_info) {
+  *out_info = device->info;
+  return ISO_OK;
+}
+
+static void device_close(iso_device *device) {
+  iso_cpu_pool_destroy(device->pool);
+  free(device);
+}
+
+/* ---- Queue ------------------------------------------------------------------------------------
+ */
+
+static iso_status queue_create(iso_device *device, iso_queue **out_queue) {
+  iso_queue *queue = calloc(1, sizeof *queue);
+  if (!queue)
+    return iso_cpu_fail(ISO_ERROR_OUT_OF_MEMORY, "a CPU queue needs %zu bytes", sizeof *queue);
+  queue->device = device;
+  *out_queue = queue;
+  return ISO_OK;
+}
+
+static void queue_destroy(iso_queue *queue) { free(queue); }
+
+static iso_status queue_copy(iso_queue *queue, iso_buffer *target, uint64_t target_offset,
+                             iso_buffer *source, uint64_t source_offset, uint64_t bytes) {
+  (void)queue;
+  memcpy(target->data + target_offset, source->data + source_offset, bytes);
+  return ISO_OK;
+}
+
+static iso_status queue_fill(iso_queue *queue, iso_buffer *target, uint64_t offset, uint64_t bytes,
+                             uint8_t value) {
+  (void)queue;
+  memset(target->data + offset, value, bytes);
+  return ISO_OK;
+}
+
+/* ---- Tables -----------------------------------------------------------------------------------
+ */
+
+static const iso_driver_table driver_table = {sizeof driver_table, driver_enumerate, driver_open};
+static const iso_device_table device_table = {sizeof device_table, device_info, device_close};
+static const iso_queue_table queue_table = {
+    .size = sizeof queue_table,
+    .create = queue_create,
+    .destroy = queue_destroy,
+    .copy = queue_copy,
+    .fill = queue_fill,
+};
+
+const iso_backend *iso_cpu_backend_query(uint32_t host_abi, const iso_host *host) {
+  static iso_backend backend;
+  if (host_abi >> 16 != ISO_ABI_MAJOR) {
+    iso_backend_fail(host, ISO_ERROR_UNSUPPORTED, "cpu speaks backend ABI %u.%u, the host %u.%u",
+                     ISO_ABI_MAJOR, ISO_ABI_MINOR, host_abi >> 16, host_abi & 0xffff);
+    return NULL;
+  }
+  iso_cpu_host = host;
+  backend = (iso_backend){.size = sizeof backend,
+                          .abi = ISO_ABI_VERSION,
+                          .name = "cpu",
+                          .driver = &driver_table,
+                          .device = &device_table,
+                          .memory = &iso_cpu_memory_table,
+                          .queue = &queue_table,
+                          .kernel_stride = sizeof(iso_kernel)};
+  backend.kernels = iso_cpu_kernels(&backend.kernel_count);
+  return &backend;
+}
