@@ -12,16 +12,7 @@ ISO_BEGIN_DECLS
 /* ISO_OP_<NAME> */
 typedef enum iso_op {
 #define ISO_OP_BEGIN(name, NAME, tolerance, summary) ISO_OP_##NAME,
-#define ISO_OP_INPUT(op, operand, KIND, dims, doc)
-#define ISO_OP_OPTIONAL(op, operand, KIND, dims, doc)
-#define ISO_OP_OUTPUT(op, operand, KIND, dims, doc)
-#define ISO_OP_ALIAS(op, output, input)
-#define ISO_OP_ATTRIBUTE(op, type, name, default_value, doc)
-#define ISO_OP_END(name)
 #include <isomer/ops.def>
-#undef ISO_OP_BEGIN
-#undef ISO_OP_ATTRIBUTE
-#undef ISO_OP_END
   ISO_OP_COUNT
 } iso_op;
 
@@ -34,13 +25,6 @@ typedef enum iso_op {
   }                      \
   iso_##name##_attributes;
 #include <isomer/ops.def>
-#undef ISO_OP_BEGIN
-#undef ISO_OP_INPUT
-#undef ISO_OP_OPTIONAL
-#undef ISO_OP_OUTPUT
-#undef ISO_OP_ALIAS
-#undef ISO_OP_ATTRIBUTE
-#undef ISO_OP_END
 
 typedef enum iso_activation {
   ISO_ACTIVATION_SILU = 0,      /* x / (1 + exp(-x)) */
