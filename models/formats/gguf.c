@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DEFAULT_ALIGNMENT = 32, MAX_ALIGNMENT = 1 << 16, MAX_TENSORS = 1 << 20 };
+enum { MAX_TENSORS = 1 << 20 };
 
 typedef struct gguf_shard {
   iso_file_map map; /* closed when the bytes are the caller's */
@@ -132,14 +132,7 @@ static iso_status parse_shard(iso_gguf *gguf, uint32_t shard_index) {
         ISO_ERROR_CORRUPT_DATA, 8, "%llu tensors are not possible in the %llu bytes",
         (unsigned long long)tensor_count, (unsigned long long)(cursor.size - cursor.offset));
   ISO_TRY(iso_gguf_take_metadata(&cursor, pair_count, &shard->metadata));
-  int64_t alignment = DEFAULT_ALIGNMENT;
-  ISO_TRY(iso_gguf_metadata_int(&shard->metadata, "general.alignment", false, 8, MAX_ALIGNMENT,
-                                &alignment));
-  if ((alignment & (alignment - 1)) != 0)
-    return iso_gguf_fail(ISO_ERROR_CORRUPT_DATA,
-                         iso_gguf_metadata_find(&shard->metadata, "general.alignment")->offset,
-                         "general.alignment is %lld, not a power of two,", (long long)alignment);
-  shard->alignment = (uint64_t)alignment;
+  ISO_TRY(iso_gguf_metadata_alignment(&shard->metadata, &shard->alignment));
   if (tensor_count == 0)
     return ISO_OK;
 

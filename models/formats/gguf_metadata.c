@@ -290,6 +290,19 @@ iso_status iso_gguf_metadata_int(const gguf_metadata *metadata, const char *key,
   return ISO_OK;
 }
 
+iso_status iso_gguf_metadata_alignment(const gguf_metadata *metadata, uint64_t *out_alignment) {
+  enum { DEFAULT_ALIGNMENT = 32, LEAST_ALIGNMENT = 8, MAX_ALIGNMENT = 1 << 16 };
+  int64_t alignment = DEFAULT_ALIGNMENT;
+  ISO_TRY(iso_gguf_metadata_int(metadata, "general.alignment", false, LEAST_ALIGNMENT,
+                                MAX_ALIGNMENT, &alignment));
+  if ((alignment & (alignment - 1)) != 0)
+    return iso_gguf_fail(ISO_ERROR_CORRUPT_DATA,
+                         iso_gguf_metadata_find(metadata, "general.alignment")->offset,
+                         "general.alignment is %lld, not a power of two,", (long long)alignment);
+  *out_alignment = (uint64_t)alignment;
+  return ISO_OK;
+}
+
 static iso_status get_float(const iso_gguf *gguf, const char *key, bool required, double min,
                             double max, double *out_value) {
   const iso_gguf_value *value;

@@ -36,6 +36,10 @@ ISO_MUST_CHECK iso_status iso_gguf_metadata_int(const gguf_metadata *metadata, c
                                                 bool required, int64_t min, int64_t max,
                                                 int64_t *out_value);
 
+/* "general.alignment", a power of two from 8 to 65,536; 32 when it is absent. */
+ISO_MUST_CHECK iso_status iso_gguf_metadata_alignment(const gguf_metadata *metadata,
+                                                      uint64_t *out_alignment);
+
 /* The reader's own metadata. */
 const gguf_metadata *iso_gguf_metadata(const iso_gguf *gguf);
 
