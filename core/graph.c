@@ -91,8 +91,8 @@ static iso_status check_shape(iso_graph *graph, iso_scheme scheme, const iso_sha
   for (uint32_t i = 0; i < shape->n_dims; i++) {
     iso_dim dim = shape->dims[i];
     if (dim.size < 1)
-      return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "dimension %u has size %lld; at least 1 is needed",
-                      i, (long long)dim.size);
+      return iso_fail(ISO_ERROR_INVALID_ARGUMENT,
+                      "dimension %u has size %lld; at least 1 is needed", i, (long long)dim.size);
     if (dim.symbol == ISO_SYMBOL_NONE)
       continue;
     if ((unsigned)dim.symbol >= ISO_SYMBOL_COUNT)
@@ -135,11 +135,8 @@ static iso_status add_value(iso_graph *graph, const char *name, iso_value_role r
   ISO_TRY(check_shape(graph, scheme, shape));
   ISO_TRY(grow((void **)&graph->values, graph->n_values, &graph->value_capacity,
                sizeof *graph->values));
-  iso_value_info value = {.role = role,
-                          .scheme = scheme,
-                          .shape = *shape,
-                          .producer = -1,
-                          .storage = graph->n_values};
+  iso_value_info value = {
+      .role = role, .scheme = scheme, .shape = *shape, .producer = -1, .storage = graph->n_values};
   ISO_TRY(dense_strides(shape, scheme, value.strides));
   value.name = strdup(name);
   if (!value.name)
@@ -176,8 +173,7 @@ iso_value iso_graph_input(iso_graph *graph, const char *name, iso_scheme scheme,
   return add_named(graph, name, ISO_VALUE_INPUT, scheme, &shape);
 }
 
-iso_value iso_graph_weight(iso_graph *graph, const char *name, iso_scheme scheme,
-                           iso_shape shape) {
+iso_value iso_graph_weight(iso_graph *graph, const char *name, iso_scheme scheme, iso_shape shape) {
   return add_named(graph, name, ISO_VALUE_WEIGHT, scheme, &shape);
 }
 
@@ -209,21 +205,14 @@ static iso_status check_operand(const iso_graph *graph, const iso_operand_info *
   return ISO_OK;
 }
 
-/* A full attribute struct: the defaults, and over them what the caller's (maybe older) one has. */
-static iso_status copy_attributes(const iso_op_info *info, iso_op op, const void *attributes,
-                                  void **out_copy) {
+/* A whole attribute struct of this version's size; NULL when memory is out. */
+static void *copy_attributes(const iso_op_info *info, iso_op op, const void *attributes) {
+  iso_any_attributes full;
+  iso_op_read_attributes(op, attributes, &full);
   void *copy = malloc(info->attributes_bytes);
-  if (!copy)
-    return out_of_memory();
-  iso_op_default_attributes(op, copy);
-  if (attributes) {
-    uint32_t size;
-    memcpy(&size, attributes, sizeof size);
-    memcpy(copy, attributes, size < info->attributes_bytes ? size : info->attributes_bytes);
-    memcpy(copy, &info->attributes_bytes, sizeof info->attributes_bytes);
-  }
-  *out_copy = copy;
-  return ISO_OK;
+  if (copy)
+    memcpy(copy, &full, info->attributes_bytes);
+  return copy;
 }
 
 /* An updated operand must be a state: a temporary may have been copied to another device, where
@@ -244,12 +233,14 @@ static iso_status alias_output(iso_graph *graph, const iso_operand_info *operand
 static iso_status add_outputs(iso_graph *graph, const iso_op_info *info, iso_node_info *node,
                               iso_scheme activation) {
   const iso_shape *shapes[ISO_MAX_INPUTS] = {NULL};
-  iso_scheme schemes[ISO_MAX_INPUTS] = {0};
-  for (uint32_t i = 0; i < info->n_inputs; i++)
+  iso_scheme schemes[ISO_MAX_INPUTS];
+  for (uint32_t i = 0; i < info->n_inputs; i++) {
+    schemes[i] = ISO_SCHEME_COUNT;
     if (node->inputs[i] != ISO_NO_VALUE) {
       shapes[i] = &graph->values[node->inputs[i]].shape;
       schemes[i] = graph->values[node->inputs[i]].scheme;
     }
+  }
   iso_shape out_shapes[ISO_MAX_OUTPUTS] = {{0}};
   iso_scheme out_schemes[ISO_MAX_OUTPUTS] = {0};
   ISO_TRY(iso_op_infer(node->op, shapes, schemes, node->attributes, activation, out_shapes,
@@ -282,8 +273,9 @@ static iso_status append(iso_graph *graph, iso_op op, const iso_value *inputs,
   for (uint32_t i = 0; i < info->n_inputs; i++)
     ISO_TRY(check_operand(graph, &info->inputs[i], node.inputs[i]));
   ISO_TRY(grow((void **)&graph->nodes, graph->n_nodes, &graph->node_capacity, sizeof node));
-  void *copy;
-  ISO_TRY(copy_attributes(info, op, attributes, &copy));
+  void *copy = copy_attributes(info, op, attributes);
+  if (!copy)
+    return out_of_memory();
   node.attributes = copy;
   iso_status status = add_outputs(graph, info, &node, activation);
   if (status != ISO_OK) {
@@ -341,8 +333,8 @@ static iso_status add_view(iso_graph *graph, iso_value source, const char *kind,
                            const iso_shape *shape, iso_value *out_value) {
   char name[192];
   snprintf(name, sizeof name, "%s.%s", graph->values[source].name, kind);
-  ISO_TRY(add_value(graph, name, ISO_VALUE_TEMPORARY, graph->values[source].scheme, shape,
-                    out_value));
+  ISO_TRY(
+      add_value(graph, name, ISO_VALUE_TEMPORARY, graph->values[source].scheme, shape, out_value));
   iso_value_info *view = &graph->values[*out_value];
   view->storage = graph->values[source].storage;
   view->storage_offset = graph->values[source].storage_offset;
@@ -395,7 +387,7 @@ static iso_status reshape(iso_graph *graph, iso_value source, const iso_shape *s
 iso_value iso_graph_reshape(iso_graph *graph, iso_value source, iso_shape shape) {
   if (is_closed(graph))
     return ISO_NO_VALUE;
-  iso_value value;
+  iso_value value = ISO_NO_VALUE;
   iso_status status = reshape(graph, source, &shape, &value);
   if (status == ISO_OK)
     return value;
@@ -427,7 +419,7 @@ static iso_status columns(iso_graph *graph, iso_value source, int64_t start, int
 iso_value iso_graph_columns(iso_graph *graph, iso_value source, int64_t start, int64_t count) {
   if (is_closed(graph))
     return ISO_NO_VALUE;
-  iso_value value;
+  iso_value value = ISO_NO_VALUE;
   iso_status status = columns(graph, source, start, count, &value);
   if (status == ISO_OK)
     return value;

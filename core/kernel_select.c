@@ -39,8 +39,8 @@ iso_refusal iso_kernel_check(const iso_device *device, const iso_kernel *kernel,
 
 const char *iso_refusal_name(iso_refusal refusal) {
   static const char *const names[ISO_REFUSAL_COUNT] = {
-      "nothing", "op",     "scheme",    "activation scheme", "layout",
-      "shape",   "stride", "attribute", "device",            "size"};
+      "nothing",   "op",     "scheme", "activation scheme", "layout", "shape", "stride",
+      "attribute", "device", "size"};
   return (unsigned)refusal < ISO_REFUSAL_COUNT ? names[refusal] : "arguments";
 }
 
@@ -89,8 +89,7 @@ const iso_kernel *iso_kernel_select(const iso_plan_device *device,
     if (refusal == ISO_ACCEPTED) {
       best = kernel;
     } else if (!closest || closeness(refusal) > closeness(closest_refusal) ||
-               (closeness(refusal) == closeness(closest_refusal) &&
-                kernel->rank > closest->rank)) {
+               (closeness(refusal) == closeness(closest_refusal) && kernel->rank > closest->rank)) {
       closest = kernel;
       closest_refusal = refusal;
       closest_detail = detail;

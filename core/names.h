@@ -8,7 +8,7 @@ typedef struct iso_names {
   struct iso_name_slot {
     const char *name; /* NULL: free */
     int32_t number;
-  } *slots;
+  } * slots;
   uint32_t capacity; /* a power of two, or 0 */
   uint32_t count;
 } iso_names;

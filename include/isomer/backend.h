@@ -179,6 +179,7 @@ typedef struct iso_kernel {
   /* Optional (0). Bytes of scratch at these sizes; never less for smaller ones. */
   uint64_t (*workspace)(const iso_device *device, const iso_op_arguments *arguments);
   /* For records with a layout of their own: size of a weight in it, and the packing itself.
+   * packed_bytes() may be asked before the bytes are there, with `data` NULL.
    * pack() may run its own threads and may return before the device is done. */
   iso_status (*packed_bytes)(const iso_device *device, const iso_host_weight *weight,
                              uint64_t *out_bytes);
@@ -193,7 +194,9 @@ typedef struct iso_kernel {
 typedef struct iso_driver_table {
   uint32_t size;
   /* Counts devices and describes up to `capacity` of them. A driver or library that is missing
-   * is ISO_OK with zero devices and a sentence in `out_reason` (capacity 256, may be ""). */
+   * is ISO_OK with zero devices and a sentence in `out_reason` (capacity 256, may be "").
+   * `out_infos` (NULL when capacity is 0) has room for 4,096 bytes an entry; the entries lie as
+   * far apart as the backend's iso_device_info is large, which the first one's `size` tells. */
   iso_status (*enumerate)(uint32_t capacity, iso_device_info *out_infos, uint32_t *out_count,
                           char *out_reason);
   iso_status (*open)(uint32_t index, const iso_device_options *options, iso_device **out_device);

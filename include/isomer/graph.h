@@ -51,7 +51,8 @@ ISO_API void iso_graph_destroy(iso_graph *graph);
  * before the first and n after the last. The trace of `isomer verify` groups by it. */
 ISO_API void iso_graph_set_layer(iso_graph *graph, int32_t layer);
 
-/* Values from outside. Names are copied and must be unique. */
+/* Values from outside. Names are copied and must be unique. Only the first dimension of an input
+ * may be a symbol, whose bound is the same in the whole graph. */
 ISO_API iso_value iso_graph_input(iso_graph *graph, const char *name, iso_scheme scheme,
                                   iso_shape shape);
 ISO_API iso_value iso_graph_weight(iso_graph *graph, const char *name, iso_scheme scheme,
@@ -61,11 +62,14 @@ ISO_API iso_value iso_graph_state(iso_graph *graph, const char *name, iso_scheme
 
 /* Appends an op. `inputs` has the op's n_inputs entries (ISO_NO_VALUE where optional and absent);
  * `attributes` may be NULL for the defaults; `activation` is the scheme of ACTIVATION outputs.
- * Writes n_outputs values to out_values (may be NULL for none wanted). */
+ * Writes n_outputs values to out_values (may be NULL for none wanted). Operands other than
+ * ACTIVATION must be dense; one that the op updates in place must be a state. Nodes run in the
+ * order they were appended. */
 ISO_API void iso_graph_append(iso_graph *graph, iso_op op, const iso_value *inputs,
                               const void *attributes, iso_scheme activation,
                               iso_value *out_values);
-/* The same for ops of one output, inputs listed; returns that output. */
+/* The same for ops of one output, inputs listed (optional ones may be left off the end); returns
+ * that output. */
 ISO_API iso_value iso_graph_apply(iso_graph *graph, iso_op op, const void *attributes,
                                   iso_scheme activation, uint32_t n_inputs, ...);
 
@@ -76,7 +80,8 @@ ISO_API iso_value iso_graph_reshape(iso_graph *graph, iso_value source, iso_shap
 ISO_API iso_value iso_graph_columns(iso_graph *graph, iso_value source, int64_t start,
                                     int64_t count);
 
-/* Marks a value that the host reads after a step. */
+/* Marks a value made by a node, or a view of one, that the host reads after a step. It takes this
+ * name, which must be unique too. */
 ISO_API void iso_graph_output(iso_graph *graph, iso_value value, const char *name);
 
 /* Ends building; returns the first failure, naming the node. */

@@ -1,0 +1,252 @@
+#include "core/device.h"
+#include "core/log.h"
+#include "core/registry.h"
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Bytes of one hop between host and a device whose memory cannot be mapped. */
+#define STAGING_BYTES (UINT64_C(8) << 20)
+
+typedef struct device_object {
+  iso_open_device open; /* first: the public pointer is the object */
+  struct device_object *next;
+  iso_buffer *staging; /* NULL until first used */
+  void *staging_address;
+} device_object;
+
+/* ---- Handles ----------------------------------------------------------------------------- */
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static device_object *open_devices;
+
+static void track(device_object *object) {
+  pthread_mutex_lock(&lock);
+  object->next = open_devices;
+  open_devices = object;
+  pthread_mutex_unlock(&lock);
+}
+
+static void untrack(device_object *object) {
+  pthread_mutex_lock(&lock);
+  for (device_object **at = &open_devices; *at; at = &(*at)->next)
+    if (*at == object) {
+      *at = object->next;
+      break;
+    }
+  pthread_mutex_unlock(&lock);
+}
+
+/* The open device with this device handle or this queue; both must be unique while open. */
+static iso_open_device *find(const iso_device *device, const iso_queue *queue) {
+  pthread_mutex_lock(&lock);
+  device_object *object = open_devices;
+  while (object && !(device && object->open.device == device) &&
+         !(queue && object->open.queue == queue))
+    object = object->next;
+  pthread_mutex_unlock(&lock);
+  return object ? &object->open : NULL;
+}
+
+iso_status iso_device_info_of(const iso_device *device, iso_device_info *out_info) {
+  const iso_open_device *open = find(device, NULL);
+  if (!open)
+    return iso_fail(ISO_ERROR_INTERNAL, "a device that is not open");
+  *out_info = open->info;
+  return ISO_OK;
+}
+
+iso_status iso_device_wait_for_queue(iso_queue *queue, uint64_t value) {
+  const iso_open_device *open = find(NULL, queue);
+  if (!open)
+    return iso_fail(ISO_ERROR_INTERNAL, "a queue of a device that is not open");
+  return open->queue_table.host_wait(queue, value, UINT64_MAX);
+}
+
+/* ---- Opening ----------------------------------------------------------------------------- */
+
+/* Splits "name" or "name:index". */
+static iso_status parse_spec(const char *spec, char out_name[32], uint32_t *out_index) {
+  const char *colon = strchr(spec, ':');
+  size_t length = colon ? (size_t)(colon - spec) : strlen(spec);
+  const char *digits = colon ? colon + 1 : "0";
+  size_t n_digits = strspn(digits, "0123456789");
+  if (length == 0 || length >= 32 || n_digits == 0 || n_digits > 6 || digits[n_digits] != 0)
+    return iso_fail(ISO_ERROR_INVALID_ARGUMENT,
+                    "\"%.80s\" is not a device: write a backend's name, or name:index as in cuda:0",
+                    spec);
+  memcpy(out_name, spec, length);
+  out_name[length] = 0;
+  *out_index = (uint32_t)strtoul(digits, NULL, 10);
+  return ISO_OK;
+}
+
+/* Says why a device is not there, before the driver is asked to open it. */
+static iso_status check_present(const iso_loaded_backend *backend, uint32_t index) {
+  iso_device_info *infos;
+  uint32_t count;
+  char reason[256];
+  ISO_TRY(iso_backend_enumerate(backend, &infos, &count, reason));
+  free(infos);
+  const char *name = backend->backend.name;
+  if (count == 0)
+    return iso_fail(ISO_ERROR_NOT_FOUND, "%s has no device: %s", name,
+                    *reason ? reason : "none was found");
+  if (index >= count)
+    return iso_fail(ISO_ERROR_NOT_FOUND, "%s:%u is not there; %s has %u device%s, %s:0%s", name,
+                    index, name, count, count == 1 ? "" : "s", name, count == 1 ? "" : " and on");
+  return ISO_OK;
+}
+
+/* Reads the facts into room enough for a newer backend's struct. */
+static iso_status read_info(iso_open_device *open) {
+  union {
+    iso_device_info info;
+    char room[ISO_ABI_ROOM];
+  } raw = {.info = {.size = sizeof raw.info}};
+  ISO_TRY(open->device_table.info(open->device, &raw.info));
+  iso_abi_copy(&open->info, sizeof open->info, &raw);
+  uint32_t alignment = open->info.alignment_bytes ? open->info.alignment_bytes : 1;
+  if (alignment & (alignment - 1))
+    return iso_fail(ISO_ERROR_DEVICE, "an alignment of %u bytes is not a power of two", alignment);
+  open->info.alignment_bytes = alignment;
+  return ISO_OK;
+}
+
+static iso_status open_device(const iso_loaded_backend *backend, uint32_t index,
+                              const iso_device_options *options, iso_open_device *open) {
+  iso_device_options defaults = {.size = sizeof defaults};
+  open->backend = &backend->backend;
+  open->driver = backend->driver;
+  open->device_table = backend->device;
+  open->memory = backend->memory;
+  open->queue_table = backend->queue;
+  open->kernels = backend->kernels;
+  open->kernel_count = backend->backend.kernel_count;
+  open->can_record = backend->can_record;
+  ISO_TRY(open->driver.open(index, options ? options : &defaults, &open->device));
+  ISO_TRY(read_info(open));
+  return open->queue_table.create(open->device, &open->queue);
+}
+
+iso_status iso_device_open(iso_registry *registry, const char *spec,
+                           const iso_device_options *options, iso_open_device **out_device) {
+  char name[32];
+  uint32_t index = 0;
+  const iso_loaded_backend *backend = NULL;
+  ISO_TRY(parse_spec(spec, name, &index));
+  ISO_TRY(iso_registry_find(registry, name, &backend));
+  ISO_TRY(check_present(backend, index));
+  device_object *object = calloc(1, sizeof *object);
+  if (!object)
+    return iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no host memory for a device");
+  snprintf(object->open.spec, sizeof object->open.spec, "%s", spec);
+  iso_status status = open_device(backend, index, options, &object->open);
+  track(object);
+  if (status != ISO_OK) {
+    iso_device_close(&object->open);
+    return iso_fail_context(status, "%s does not start", spec);
+  }
+  iso_log(ISO_LOG_DEBUG, "%s is %s (%s)", spec, object->open.info.name, object->open.info.detail);
+  *out_device = &object->open;
+  return ISO_OK;
+}
+
+void iso_device_close(iso_open_device *device) {
+  if (!device)
+    return;
+  device_object *object = (device_object *)device;
+  untrack(object);
+  if (object->staging)
+    device->memory.free(device->device, object->staging);
+  if (device->queue)
+    device->queue_table.destroy(device->queue);
+  if (device->device)
+    device->device_table.close(device->device);
+  free(object);
+}
+
+/* ---- Moving bytes ------------------------------------------------------------------------ */
+
+iso_status iso_device_drain(iso_open_device *device) {
+  uint64_t value;
+  ISO_TRY(device->queue_table.signal(device->queue, &value));
+  return device->queue_table.host_wait(device->queue, value, UINT64_MAX);
+}
+
+void *iso_device_map(iso_open_device *device, iso_buffer *buffer) {
+  void *address;
+  if (!(device->info.features & ISO_FEATURE_HOST_MEMORY) ||
+      device->memory.map(device->device, buffer, &address) != ISO_OK)
+    return NULL;
+  return address;
+}
+
+static iso_status need_staging(device_object *object) {
+  if (object->staging)
+    return ISO_OK;
+  iso_open_device *open = &object->open;
+  iso_buffer *buffer;
+  ISO_TRY(open->memory.alloc(open->device, ISO_MEMORY_STAGING, STAGING_BYTES, &buffer));
+  iso_status status = open->memory.map(open->device, buffer, &object->staging_address);
+  if (status != ISO_OK) {
+    open->memory.free(open->device, buffer);
+    return status;
+  }
+  object->staging = buffer;
+  return ISO_OK;
+}
+
+/* Through the staging buffer, a piece at a time. */
+static iso_status upload_staged(device_object *object, iso_buffer *target, uint64_t offset,
+                                const char *source, uint64_t bytes) {
+  iso_open_device *open = &object->open;
+  ISO_TRY(need_staging(object));
+  for (uint64_t done = 0; done < bytes;) {
+    uint64_t piece = bytes - done < STAGING_BYTES ? bytes - done : STAGING_BYTES;
+    memcpy(object->staging_address, source + done, piece);
+    ISO_TRY(open->queue_table.copy(open->queue, target, offset + done, object->staging, 0, piece));
+    ISO_TRY(iso_device_drain(open));
+    done += piece;
+  }
+  return ISO_OK;
+}
+
+static iso_status download_staged(device_object *object, iso_buffer *source, uint64_t offset,
+                                  char *target, uint64_t bytes) {
+  iso_open_device *open = &object->open;
+  ISO_TRY(need_staging(object));
+  for (uint64_t done = 0; done < bytes;) {
+    uint64_t piece = bytes - done < STAGING_BYTES ? bytes - done : STAGING_BYTES;
+    ISO_TRY(open->queue_table.copy(open->queue, object->staging, 0, source, offset + done, piece));
+    ISO_TRY(iso_device_drain(open));
+    memcpy(target + done, object->staging_address, piece);
+    done += piece;
+  }
+  return ISO_OK;
+}
+
+iso_status iso_device_upload(iso_open_device *device, iso_buffer *target, uint64_t offset,
+                             const void *source, uint64_t bytes) {
+  if (bytes == 0)
+    return ISO_OK;
+  char *mapped = iso_device_map(device, target);
+  if (!mapped)
+    return upload_staged((device_object *)device, target, offset, source, bytes);
+  ISO_TRY(iso_device_drain(device));
+  memcpy(mapped + offset, source, bytes);
+  return ISO_OK;
+}
+
+iso_status iso_device_download(iso_open_device *device, iso_buffer *source, uint64_t offset,
+                               void *target, uint64_t bytes) {
+  if (bytes == 0)
+    return ISO_OK;
+  const char *mapped = iso_device_map(device, source);
+  if (!mapped)
+    return download_staged((device_object *)device, source, offset, target, bytes);
+  ISO_TRY(iso_device_drain(device));
+  memcpy(target, mapped + offset, bytes);
+  return ISO_OK;
+}

@@ -1,0 +1,18 @@
+/* Open devices, for the core. */
+#ifndef ISOMER_CORE_DEVICE_H
+#define ISOMER_CORE_DEVICE_H
+
+#include <isomer/device.h>
+
+/* For the defaults, whose slots get a bare handle: the facts of an open device, and a wait on an
+ * open device's queue. INTERNAL when no open device has that handle. Thread safe. */
+ISO_MUST_CHECK iso_status iso_device_info_of(const iso_device *device, iso_device_info *out_info);
+ISO_MUST_CHECK iso_status iso_device_wait_for_queue(iso_queue *queue, uint64_t value);
+
+/* Blocks until everything enqueued on the device's queue is done. */
+ISO_MUST_CHECK iso_status iso_device_drain(iso_open_device *device);
+
+/* The host address of a buffer of mappable device memory; NULL when the device has none. */
+void *iso_device_map(iso_open_device *device, iso_buffer *buffer);
+
+#endif
