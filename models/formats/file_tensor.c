@@ -2,7 +2,8 @@
 
 #include <stdlib.h>
 
-iso_status iso_file_tensor_measure(iso_file_tensor *tensor) {
+iso_status iso_file_tensor_measure(iso_file_tensor *tensor, uint32_t block_elements,
+                                   uint32_t block_bytes) {
   if (tensor->n_dims < 1 || tensor->n_dims > ISO_MAX_DIMS)
     return iso_fail(ISO_ERROR_CORRUPT_DATA, "tensor \"%s\" has %d dimensions, 1 to %d are possible",
                     tensor->name, tensor->n_dims, ISO_MAX_DIMS);
@@ -11,11 +12,13 @@ iso_status iso_file_tensor_measure(iso_file_tensor *tensor) {
       return iso_fail(ISO_ERROR_CORRUPT_DATA,
                       "tensor \"%s\" has a dimension of %lld, 1 to %lld are possible", tensor->name,
                       (long long)tensor->dims[i], (long long)ISO_MAX_DIM);
-  uint64_t bytes;
-  iso_status status =
-      iso_scheme_row_bytes(tensor->scheme, tensor->dims[tensor->n_dims - 1], &bytes);
-  if (status != ISO_OK)
-    return iso_fail_context(ISO_ERROR_CORRUPT_DATA, "tensor \"%s\"", tensor->name);
+  int64_t row = tensor->dims[tensor->n_dims - 1];
+  if (row % block_elements != 0)
+    return iso_fail(ISO_ERROR_CORRUPT_DATA,
+                    "tensor \"%s\" has rows of %lld elements, not whole %s blocks of %u",
+                    tensor->name, (long long)row, tensor->type_name, block_elements);
+  /* At most 2^31 blocks: a row cannot overflow, the product of rows can. */
+  uint64_t bytes = (uint64_t)(row / block_elements) * block_bytes;
   for (int i = 0; i < tensor->n_dims - 1; i++)
     if (__builtin_mul_overflow(bytes, (uint64_t)tensor->dims[i], &bytes))
       return iso_fail(ISO_ERROR_CORRUPT_DATA, "the size of tensor \"%s\" overflows", tensor->name);

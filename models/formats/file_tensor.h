@@ -16,9 +16,11 @@ typedef struct iso_file_tensor {
   uint32_t shard;  /* which file, 0-based */
 } iso_file_tensor;
 
-/* Checks scheme, n_dims and dims and sets `bytes`: each dimension in 1..ISO_MAX_DIM, rows of whole
- * blocks, no overflow. The error names the tensor. */
-ISO_MUST_CHECK iso_status iso_file_tensor_measure(iso_file_tensor *tensor);
+/* Checks n_dims and dims and sets `bytes`, for rows of blocks of `block_elements` elements in
+ * `block_bytes` bytes: each dimension in 1..ISO_MAX_DIM, rows of whole blocks, no overflow.
+ * CORRUPT_DATA names the tensor. */
+ISO_MUST_CHECK iso_status iso_file_tensor_measure(iso_file_tensor *tensor, uint32_t block_elements,
+                                                  uint32_t block_bytes);
 
 /* Fails when the bytes of two tensors of one shard overlap, naming both. O(n log n). */
 ISO_MUST_CHECK iso_status iso_file_tensor_check_overlap(const iso_file_tensor *tensors,

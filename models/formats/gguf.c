@@ -76,13 +76,14 @@ static iso_status take_tensor(gguf_cursor *cursor, iso_text_view *out_name,
   if (!iso_scheme_from_gguf(type, &tensor->scheme))
     return iso_gguf_fail(ISO_ERROR_UNSUPPORTED, cursor->offset - 4,
                          "tensor \"%.*s\" has the unknown type %u", shown, out_name->data, type);
-  tensor->type_name = iso_scheme_get_info(tensor->scheme)->name;
+  const iso_scheme_info *info = iso_scheme_get_info(tensor->scheme);
+  tensor->type_name = info->name;
   ISO_TRY(iso_gguf_take_u64(cursor, &tensor->offset));
   /* The name gets its NUL only when the index is built. */
   char name[96];
   snprintf(name, sizeof name, "%.*s", shown, out_name->data);
   tensor->name = name;
-  iso_status status = iso_file_tensor_measure(tensor);
+  iso_status status = iso_file_tensor_measure(tensor, info->block_elements, info->block_bytes);
   tensor->name = NULL;
   if (status != ISO_OK)
     return iso_gguf_fail(status, start, "%s,", iso_status_message());

@@ -148,10 +148,10 @@ iso_status iso_gguf_writer_add_tensor(iso_gguf_writer *writer, const char *name,
                     "GGUF: tensor \"%s\" has the scheme %s, which the format "
                     "does not have",
                     name, info ? info->name : "unknown");
-  iso_file_tensor facts = {.name = name, .scheme = scheme, .n_dims = n_dims};
+  iso_file_tensor facts = {.name = name, .type_name = info->name, .n_dims = n_dims};
   for (int i = 0; i < n_dims && i < ISO_MAX_DIMS; i++)
     facts.dims[i] = dims[i];
-  ISO_TRY(iso_file_tensor_measure(&facts));
+  ISO_TRY(iso_file_tensor_measure(&facts, info->block_elements, info->block_bytes));
   section *infos = &writer->infos;
   if (infos->count == writer->capacity) {
     uint64_t capacity = writer->capacity ? 2 * writer->capacity : 64;

@@ -392,7 +392,7 @@ static void test_tensor_errors(void **state) {
   build_tensor(&b, 3, (uint64_t[]){large, large / 4, 1}, TYPE_F32, 0, 64);
   refuse(&b, "runs past the end of the file");
   build_tensor(&b, 2, (uint64_t[]){33, 2}, TYPE_Q4_0, 0, 64);
-  refuse(&b, "tensor \"w\": a row of 33 elements is not whole q4_0 blocks of 32");
+  refuse(&b, "tensor \"w\" has rows of 33 elements, not whole q4_0 blocks of 32");
   static const uint32_t unknown[] = {4, 5, 31, 99, UINT32_MAX};
   for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++) {
     char part[80];
