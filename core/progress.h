@@ -1,15 +1,9 @@
-/* Progress of long work: a callback for library code, and a bar for whoever has a terminal. */
+/* A progress bar for whoever has a terminal. */
 #ifndef ISOMER_CORE_PROGRESS_H
 #define ISOMER_CORE_PROGRESS_H
 
 #include <isomer/base.h>
 #include <stdio.h>
-
-/* Library code calls it as work goes on, always from one thread, `done` never falling within a
- * stage; done == total ends the stage. Bytes, unless the stage says otherwise. `stage` lives only
- * during the call. */
-typedef void (*iso_progress_callback)(void *context, const char *stage, uint64_t done,
-                                      uint64_t total);
 
 /* A one-line bar: percent, bytes, rate and time left, redrawn at most ten times a second. It draws
  * only when its stream is a terminal. */

@@ -36,4 +36,9 @@
 /* Largest size of one dimension; keeps products of two dimensions inside int64. */
 #define ISO_MAX_DIM (INT64_C(1) << 31)
 
+/* Progress of long work: called from one thread, `done` never falling within a stage, done == total
+ * ending it. Bytes, unless the stage says otherwise. `stage` lives only during the call. */
+typedef void (*iso_progress_callback)(void *context, const char *stage, uint64_t done,
+                                      uint64_t total);
+
 #endif

@@ -34,6 +34,9 @@ typedef struct iso_rope_config {
   int32_t original_context;
   const float *short_factors; /* LONGROPE: rotary_dim / 2 each, owned by the model */
   const float *long_factors;
+  /* Divides each pair's frequency, on top of `scaling`; NULL: none. Llama 3.1 GGUF files carry
+   * their scaling so. */
+  const float *frequency_factors;
 } iso_rope_config;
 
 #define ISO_MAX_LAYERS 1024
@@ -58,9 +61,6 @@ typedef struct iso_model_config {
   bool tied_embeddings, attention_bias, qk_norm;
   int32_t n_experts, n_experts_used; /* 0: dense */
 } iso_model_config;
-
-typedef void (*iso_progress_callback)(void *context, const char *stage, uint64_t done,
-                                      uint64_t total);
 
 typedef struct iso_model_options {
   iso_progress_callback progress; /* NULL: none */
@@ -118,6 +118,9 @@ ISO_MUST_CHECK ISO_API iso_status iso_model_build_graph(const iso_model *model,
 ISO_MUST_CHECK ISO_API iso_status iso_model_weights(const iso_model *model,
                                                     const iso_model_graph_options *options,
                                                     iso_weight_provider *out_provider);
+/* Frees what iso_model_weights() made, after the executors that used it are created; weights that
+ * stayed in place (see iso_weight_provider) live on in the model. */
+ISO_API void iso_model_weights_release(iso_weight_provider *provider);
 
 ISO_END_DECLS
 #endif

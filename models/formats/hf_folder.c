@@ -97,11 +97,11 @@ static iso_status list_templates(iso_hf_folder *folder) {
   folder->chat_templates = calloc(count, sizeof *folder->chat_templates);
   if (!folder->chat_templates)
     return iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory for %zu chat templates", count);
-  iso_chat_template *next = folder->chat_templates;
+  iso_hf_chat_template *next = folder->chat_templates;
   if (folder->chat_template_file)
-    *next++ = (iso_chat_template){"default", folder->chat_template_file};
+    *next++ = (iso_hf_chat_template){"default", folder->chat_template_file};
   if (single)
-    *next++ = (iso_chat_template){"default", value->valuestring};
+    *next++ = (iso_hf_chat_template){"default", value->valuestring};
   else if (cJSON_IsArray(value))
     for (const cJSON *item = value->child; item; item = item->next, next++) {
       ISO_TRY(iso_json_get_string(item, "name", &next->name));
@@ -126,7 +126,7 @@ static iso_status read_templates(iso_hf_folder *folder) {
   return iso_fail_context(status, "%s/tokenizer_config.json", folder->path);
 }
 
-static iso_status fill(iso_hf_folder *folder) {
+static iso_status fill(iso_hf_folder *folder, bool need_tokenizer) {
   struct stat facts;
   if (stat(folder->path, &facts) != 0 || !S_ISDIR(facts.st_mode))
     return iso_fail(ISO_ERROR_NOT_FOUND, "%s is not a directory", folder->path);
@@ -135,21 +135,22 @@ static iso_status fill(iso_hf_folder *folder) {
   ISO_TRY(read_object(folder, "tokenizer_config.json", false, &folder->tokenizer_config));
   ISO_TRY(find_tokenizer(folder, "tokenizer.json", &folder->tokenizer_json_path));
   ISO_TRY(find_tokenizer(folder, "tokenizer.model", &folder->tokenizer_model_path));
-  if (!folder->tokenizer_json_path && !folder->tokenizer_model_path)
+  if (need_tokenizer && !folder->tokenizer_json_path && !folder->tokenizer_model_path)
     return iso_fail(ISO_ERROR_NOT_FOUND, "%s has neither tokenizer.json nor tokenizer.model",
                     folder->path);
   ISO_TRY(read_templates(folder));
   return open_weights(folder);
 }
 
-iso_status iso_hf_folder_open(const char *path, iso_hf_folder **out_folder) {
+iso_status iso_hf_folder_open(const char *path, bool need_tokenizer,
+                              iso_hf_folder **out_folder) {
   *out_folder = NULL;
   iso_hf_folder *folder = calloc(1, sizeof *folder);
   if (!folder || !(folder->path = strdup(path))) {
     free(folder);
     return iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory to open %s", path);
   }
-  iso_status status = fill(folder);
+  iso_status status = fill(folder, need_tokenizer);
   if (status == ISO_OK)
     *out_folder = folder;
   else

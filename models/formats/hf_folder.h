@@ -5,10 +5,10 @@
 #include "core/json.h"
 #include "models/formats/safetensors.h"
 
-typedef struct iso_chat_template {
+typedef struct iso_hf_chat_template {
   const char *name; /* "default" when the folder gives it none */
   const char *text; /* Jinja */
-} iso_chat_template;
+} iso_hf_chat_template;
 
 /* What a folder holds; everything is the folder's until closed. */
 typedef struct iso_hf_folder {
@@ -16,17 +16,18 @@ typedef struct iso_hf_folder {
   cJSON *config;              /* config.json, an object */
   cJSON *generation_config;   /* generation_config.json, or NULL */
   cJSON *tokenizer_config;    /* tokenizer_config.json, or NULL */
-  char *tokenizer_json_path;  /* NULL when absent; one of the two is there */
+  char *tokenizer_json_path;  /* NULL when absent; one of the two is there if it was needed */
   char *tokenizer_model_path; /* the SentencePiece model; NULL when absent */
   iso_safetensors *weights;
-  iso_chat_template *chat_templates;
+  iso_hf_chat_template *chat_templates;
   uint32_t chat_template_count;
   char *chat_template_file; /* text of chat_template.jinja, or NULL */
 } iso_hf_folder;
 
-/* Opens a folder. NOT_FOUND names the file that is missing; Git-LFS pointers, pickled weights
+/* Opens a folder. NOT_FOUND names the file that is missing, a tokenizer among them if one is needed; Git-LFS pointers, pickled weights
  * (pytorch_model.bin) and broken files are refused by name. */
-ISO_MUST_CHECK iso_status iso_hf_folder_open(const char *path, iso_hf_folder **out_folder);
+ISO_MUST_CHECK iso_status iso_hf_folder_open(const char *path, bool need_tokenizer,
+                                             iso_hf_folder **out_folder);
 /* NULL is fine. */
 void iso_hf_folder_close(iso_hf_folder *folder);
 

@@ -75,7 +75,7 @@ static int clear(void **state) {
 
 static void refuse(iso_status code, const char *part) {
   iso_hf_folder *opened = (iso_hf_folder *)1;
-  iso_status status = iso_hf_folder_open(folder, &opened);
+  iso_status status = iso_hf_folder_open(folder, true, &opened);
   if (status != code || !strstr(iso_status_message(), part))
     fail_msg("status %s (%s), wanted %s with \"%s\"", iso_status_name(status), iso_status_message(),
              iso_status_name(code), part);
@@ -85,7 +85,7 @@ static void refuse(iso_status code, const char *part) {
 static void test_open(void **state) {
   (void)state;
   iso_hf_folder *opened;
-  CHECK(iso_hf_folder_open(folder, &opened));
+  CHECK(iso_hf_folder_open(folder, true, &opened));
   const char *type;
   CHECK(iso_json_get_string(opened->config, "model_type", &type));
   assert_string_equal(type, "llama");
@@ -102,7 +102,7 @@ static void test_open(void **state) {
   put("tokenizer.model", "x");
   put_weights("a.safetensors", "one");
   put("model.safetensors.index.json", "{\"weight_map\": {\"one\": \"a.safetensors\"}}");
-  CHECK(iso_hf_folder_open(folder, &opened)); /* the index goes before the single file */
+  CHECK(iso_hf_folder_open(folder, true, &opened)); /* the index goes before the single file */
   assert_non_null(opened->generation_config);
   assert_non_null(opened->tokenizer_model_path);
   assert_non_null(iso_safetensors_find_tensor(opened->weights, "one"));
@@ -113,10 +113,10 @@ static void test_open(void **state) {
 static void test_missing_files(void **state) {
   (void)state;
   iso_hf_folder *opened;
-  assert_int_equal(iso_hf_folder_open("/nowhere/at/all", &opened), ISO_ERROR_NOT_FOUND);
+  assert_int_equal(iso_hf_folder_open("/nowhere/at/all", true, &opened), ISO_ERROR_NOT_FOUND);
   assert_non_null(strstr(iso_status_message(), "/nowhere/at/all is not a directory"));
   char *file = iso_file_join(folder, "config.json");
-  assert_int_equal(iso_hf_folder_open(file, &opened), ISO_ERROR_NOT_FOUND);
+  assert_int_equal(iso_hf_folder_open(file, true, &opened), ISO_ERROR_NOT_FOUND);
   free(file);
   take_away("model.safetensors");
   refuse(ISO_ERROR_NOT_FOUND, "has neither model.safetensors nor model.safetensors.index.json");
@@ -152,28 +152,28 @@ static void test_chat_templates(void **state) {
   (void)state;
   iso_hf_folder *opened;
   put("tokenizer_config.json", "{\"chat_template\": \"one\"}");
-  CHECK(iso_hf_folder_open(folder, &opened));
+  CHECK(iso_hf_folder_open(folder, true, &opened));
   assert_string_equal(iso_hf_folder_chat_template(opened, NULL), "one");
   assert_string_equal(iso_hf_folder_chat_template(opened, "default"), "one");
   assert_null(iso_hf_folder_chat_template(opened, "tool_use"));
   iso_hf_folder_close(opened);
   put("tokenizer_config.json", "{\"chat_template\": [{\"name\": \"default\", \"template\": \"d\"},"
                                "{\"name\": \"tool_use\", \"template\": \"t\"}]}");
-  CHECK(iso_hf_folder_open(folder, &opened));
+  CHECK(iso_hf_folder_open(folder, true, &opened));
   assert_string_equal(iso_hf_folder_chat_template(opened, NULL), "d");
   assert_string_equal(iso_hf_folder_chat_template(opened, "tool_use"), "t");
   iso_hf_folder_close(opened);
   put("chat_template.jinja", "file");
-  CHECK(iso_hf_folder_open(folder, &opened));
+  CHECK(iso_hf_folder_open(folder, true, &opened));
   assert_string_equal(iso_hf_folder_chat_template(opened, NULL), "file");
   assert_string_equal(iso_hf_folder_chat_template(opened, "tool_use"), "t");
   iso_hf_folder_close(opened);
   take_away("tokenizer_config.json");
-  CHECK(iso_hf_folder_open(folder, &opened));
+  CHECK(iso_hf_folder_open(folder, true, &opened));
   assert_string_equal(iso_hf_folder_chat_template(opened, NULL), "file");
   iso_hf_folder_close(opened);
   put("tokenizer_config.json", "{\"chat_template\": null}");
-  CHECK(iso_hf_folder_open(folder, &opened));
+  CHECK(iso_hf_folder_open(folder, true, &opened));
   iso_hf_folder_close(opened);
   static const char *const broken[] = {"{\"chat_template\": 1}", "{\"chat_template\": [1]}",
                                        "{\"chat_template\": [{\"name\": \"x\"}]}",
