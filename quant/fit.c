@@ -8,12 +8,12 @@
 #include <math.h>
 
 #include "quant/half.h"
+#include "quant/lanes.h"
 
-/* Sums are kept in this many lanes: a fixed order of additions that compilers vectorize. */
-enum { LANES = 8 };
-
-/* Peaks below this are lost in any half scale, and their inverses could overflow. */
-#define TINY 1e-30f
+/* The searches stretch the plain scale by these factors, in steps of SEARCH_STEP: towards fewer
+ * codes in use, and towards clipped extremes. Finer or wider steps gain little. */
+#define SEARCH_STEP 0.03f
+enum { SCALE_FIRST = -8, SCALE_LAST = 8, LINE_FIRST = -4, LINE_LAST = 10, REFINEMENTS = 3 };
 
 void iso_fit_load(const float *values, float limit, int count, float *out_values) {
   for (int i = 0; i < count; i++) {
@@ -43,116 +43,139 @@ uint16_t iso_fit_half(float scale) {
   return iso_half_from_float(scale > -ISO_HALF_MAX ? scale : -ISO_HALF_MAX);
 }
 
-static float sum_lanes(const float lanes[LANES]) {
-  return ((lanes[0] + lanes[4]) + (lanes[1] + lanes[5])) +
-         ((lanes[2] + lanes[6]) + (lanes[3] + lanes[7]));
-}
-
-/* The value of largest magnitude, the first of equals. */
-static float signed_peak(const float *x, int count) {
+float iso_fit_peak(const float *x, int count) {
   float peak = 0;
   for (int i = 0; i < count; i++)
     peak = fabsf(x[i]) > fabsf(peak) ? x[i] : peak;
   return peak;
 }
 
-/* Improves *scale when the codes of `inverse` explain more than *gain of the squared sum. */
-static bool try_scale(const float *x, const float *weights, int count, float inverse,
-                      int half_range, int top, float *gain, float *scale) {
-  float xq_lanes[LANES] = {0}, qq_lanes[LANES] = {0};
-  for (int i = 0; i < count; i += LANES)
-    for (int l = 0; l < LANES; l++) {
-      float code = (float)iso_fit_code(x[i + l] * inverse, (float)half_range, (float)top);
-      float q = code - (float)half_range, wq = weights[i + l] * q;
-      xq_lanes[l] += x[i + l] * wq;
-      qq_lanes[l] += wq * q;
-    }
-  float xq = sum_lanes(xq_lanes), qq = sum_lanes(qq_lanes);
-  if (!(qq > 0 && xq * xq > *gain * qq))
+typedef struct scale_fit {
+  float gain, scale; /* gain: how much of the squared sum is explained */
+} scale_fit;
+
+/* Takes the codes that `inverse` gives if they explain more than *best does. */
+static bool try_scale(const float *x, const float *weights, int count, float inverse, int offset,
+                      int top, scale_fit *best) {
+  iso_lanes xq_lanes = {0}, qq_lanes = {0};
+  for (int i = 0; i < count; i += ISO_LANES) {
+    iso_lanes value = iso_lanes_load(x + i);
+    iso_lanes code = iso_lanes_code(value * inverse + ((float)offset + 0.5f), (float)top);
+    iso_lanes q = code - (float)offset, wq = iso_lanes_load(weights + i) * q;
+    xq_lanes += value * wq;
+    qq_lanes += q * wq;
+  }
+  float xq = iso_lanes_sum(xq_lanes), qq = iso_lanes_sum(qq_lanes);
+  if (!(qq > 0 && xq * xq > best->gain * qq))
     return false;
-  *gain = xq * xq / qq;
-  *scale = xq / qq;
+  *best = (scale_fit){xq * xq / qq, xq / qq};
   return true;
 }
 
-float iso_fit_scale(const float *x, const float *weights, int count, int half_range, int top) {
-  float peak = signed_peak(x, count);
-  if (fabsf(peak) < TINY)
+float iso_fit_scale(const float *x, const float *weights, int count, int offset, int top) {
+  float peak = iso_fit_peak(x, count);
+  if (fabsf(peak) < ISO_FIT_TINY)
     return 0;
-  float gain = 0, scale = 0;
-  for (int step = -9; step <= 9; step++) {
-    float reach = ((float)half_range + 0.1f * (float)step) / peak;
-    (void)try_scale(x, weights, count, -reach, half_range, top, &gain, &scale);
-    (void)try_scale(x, weights, count, reach, half_range, top, &gain, &scale);
+  scale_fit best = {0, 0};
+  for (int step = SCALE_FIRST; step <= SCALE_LAST; step++) {
+    float inverse = (float)offset * (1 + SEARCH_STEP * (float)step) / peak;
+    (void)try_scale(x, weights, count, -inverse, offset, top, &best);
+    (void)try_scale(x, weights, count, inverse, offset, top, &best);
   }
-  for (int round = 0; round < 4; round++)
-    if (!try_scale(x, weights, count, iso_fit_inverse(scale), half_range, top, &gain, &scale))
+  for (int round = 0; round < REFINEMENTS; round++)
+    if (!try_scale(x, weights, count, iso_fit_inverse(best.scale), offset, top, &best))
       break;
-  return scale;
+  return best.scale;
 }
+
+/* Values counted from their minimum, so that sums do not cancel when the range is small beside
+ * the values, and the sums that no candidate changes. */
+typedef struct line_problem {
+  const float *weights;
+  int count, top;
+  float ceiling; /* largest minimum, counted likewise */
+  float w, x, xx;
+  float values[ISO_BLOCK_ELEMENTS];
+} line_problem;
 
 typedef struct line_fit {
   float error, scale, minimum;
 } line_fit;
 
-/* Codes of y >= 0 from `inverse` and `start` (the value of code 0), then the least-squares line
- * with minimum <= ceiling; improves *best. */
-static bool try_line(const float *y, const float *weights, int count, float inverse, float start,
-                     int top, float ceiling, line_fit *best) {
-  float w_lanes[LANES] = {0}, x_lanes[LANES] = {0}, xx_lanes[LANES] = {0};
-  float q_lanes[LANES] = {0}, xq_lanes[LANES] = {0}, qq_lanes[LANES] = {0};
-  for (int i = 0; i < count; i += LANES)
-    for (int l = 0; l < LANES; l++) {
-      float q = (float)iso_fit_code((y[i + l] - start) * inverse, 0, (float)top);
-      float wx = weights[i + l] * y[i + l], wq = weights[i + l] * q;
-      w_lanes[l] += weights[i + l];
-      x_lanes[l] += wx;
-      xx_lanes[l] += wx * y[i + l];
-      q_lanes[l] += wq;
-      xq_lanes[l] += wq * y[i + l];
-      qq_lanes[l] += wq * q;
-    }
-  float w = sum_lanes(w_lanes), x = sum_lanes(x_lanes), xx = sum_lanes(xx_lanes);
-  float q = sum_lanes(q_lanes), xq = sum_lanes(xq_lanes), qq = sum_lanes(qq_lanes);
-  float determinant = w * qq - q * q;
-  if (!(determinant > 0))
+static void line_set_up(line_problem *p, const float *x, float low) {
+  iso_lanes w_lanes = {0}, x_lanes = {0}, xx_lanes = {0};
+  for (int i = 0; i < p->count; i += ISO_LANES) {
+    iso_lanes value = iso_lanes_load(x + i) - low, w = iso_lanes_load(p->weights + i);
+    memcpy(p->values + i, &value, sizeof value);
+    w_lanes += w;
+    x_lanes += w * value;
+    xx_lanes += w * value * value;
+  }
+  p->w = iso_lanes_sum(w_lanes);
+  p->x = iso_lanes_sum(x_lanes);
+  p->xx = iso_lanes_sum(xx_lanes);
+}
+
+/* Takes the best line through the codes that `inverse` and `start`, the value of code 0, give if
+ * it has less error than *best. */
+static bool try_line(const line_problem *p, float inverse, float start, line_fit *best) {
+  iso_lanes q_lanes = {0}, xq_lanes = {0}, qq_lanes = {0};
+  for (int i = 0; i < p->count; i += ISO_LANES) {
+    iso_lanes value = iso_lanes_load(p->values + i);
+    iso_lanes code = iso_lanes_code((value - start) * inverse + 0.5f, (float)p->top);
+    iso_lanes wq = iso_lanes_load(p->weights + i) * code;
+    q_lanes += wq;
+    xq_lanes += wq * value;
+    qq_lanes += wq * code;
+  }
+  float q = iso_lanes_sum(q_lanes), xq = iso_lanes_sum(xq_lanes), qq = iso_lanes_sum(qq_lanes);
+  if (!(p->w > 0))
     return false;
-  float scale = (w * xq - x * q) / determinant, minimum = (qq * x - q * xq) / determinant;
-  if (minimum > ceiling) {
-    minimum = ceiling;
-    scale = (xq - ceiling * q) / qq;
+  /* When all weight lies on one code, sums cannot tell the slope: keep the one that was tried. */
+  float determinant = p->w * qq - q * q, scale = 1 / inverse;
+  if (determinant > 1e-5f * p->w * qq)
+    scale = (p->w * xq - p->x * q) / determinant;
+  float minimum = (p->x - scale * q) / p->w;
+  if (minimum > p->ceiling) {
+    minimum = p->ceiling;
+    scale = qq > 0 ? (xq - minimum * q) / qq : scale;
   }
   float error =
-      xx + scale * (scale * qq - 2 * xq) + minimum * (minimum * w - 2 * x + 2 * scale * q);
+      p->xx + scale * (scale * qq - 2 * xq) + minimum * (minimum * p->w - 2 * p->x + 2 * scale * q);
   if (!(scale > 0 && error < best->error))
     return false;
   *best = (line_fit){error, scale, minimum};
   return true;
 }
 
-void iso_fit_line(const float *x, const float *weights, int count, int top, bool any_minimum,
-                  float *out_scale, float *out_minimum) {
-  float low = any_minimum ? x[0] : fminf(x[0], 0), high = x[0];
+static void find_range(const float *x, int count, float *out_low, float *out_high) {
+  float low = x[0], high = x[0];
   for (int i = 1; i < count; i++) {
     low = x[i] < low ? x[i] : low;
     high = x[i] > high ? x[i] : high;
   }
-  float range = high - low;
+  *out_low = low;
+  *out_high = high;
+}
+
+void iso_fit_line(const float *x, const float *weights, int count, int top, bool any_minimum,
+                  float *out_scale, float *out_minimum) {
+  float low, high;
+  find_range(x, count, &low, &high);
+  low = any_minimum || low < 0 ? low : 0;
   *out_scale = 0;
   *out_minimum = low;
-  if (range < TINY)
+  float range = high - low;
+  if (range < ISO_FIT_TINY)
     return;
-  /* Sums of x - low do not cancel when the range is small beside the values. */
-  float y[ISO_SUPER_ELEMENTS];
-  for (int i = 0; i < count; i++)
-    y[i] = x[i] - low;
-  float ceiling = any_minimum ? FLT_MAX : -low;
+  line_problem problem = {
+      .weights = weights, .count = count, .top = top, .ceiling = any_minimum ? FLT_MAX : -low};
+  line_set_up(&problem, x, low);
   line_fit best = {FLT_MAX, range / (float)top, 0};
-  for (int step = -5; step <= 10; step++)
-    (void)try_line(y, weights, count, ((float)top + 0.1f * (float)step) / range, 0, top, ceiling,
-                   &best);
-  for (int round = 0; round < 4; round++)
-    if (!try_line(y, weights, count, 1 / best.scale, best.minimum, top, ceiling, &best))
+  for (int step = LINE_FIRST; step <= LINE_LAST; step++)
+    (void)try_line(&problem, ((float)top * (1 + SEARCH_STEP * (float)step)) / range, 0, &best);
+  for (int round = 0; round < REFINEMENTS; round++)
+    if (!try_line(&problem, 1 / best.scale, best.minimum, &best))
       break;
   *out_scale = best.scale;
   *out_minimum = low + best.minimum;
@@ -161,30 +184,26 @@ void iso_fit_line(const float *x, const float *weights, int count, int top, bool
 uint16_t iso_fit_scaled_block(const float *values, const float *importance, int half_range,
                               uint8_t codes[ISO_BLOCK_ELEMENTS]) {
   float x[ISO_BLOCK_ELEMENTS], weights[ISO_BLOCK_ELEMENTS];
-  int top = 2 * half_range - 1;
-  iso_fit_load(values, ISO_HALF_MAX * (float)half_range, ISO_BLOCK_ELEMENTS, x);
-  float scale = signed_peak(x, ISO_BLOCK_ELEMENTS) / (float)-half_range;
+  float offset = (float)half_range, top = (float)(2 * half_range - 1);
+  iso_fit_load(values, ISO_HALF_MAX * offset, ISO_BLOCK_ELEMENTS, x);
+  float scale = iso_fit_peak(x, ISO_BLOCK_ELEMENTS) / -offset;
   if (importance) {
     iso_fit_weigh(importance, ISO_BLOCK_ELEMENTS, weights);
-    scale = iso_fit_scale(x, weights, ISO_BLOCK_ELEMENTS, half_range, top);
+    scale = iso_fit_scale(x, weights, ISO_BLOCK_ELEMENTS, half_range, 2 * half_range - 1);
     scale = iso_half_to_float(iso_fit_half(scale));
   }
   float inverse = iso_fit_inverse(scale);
   for (int i = 0; i < ISO_BLOCK_ELEMENTS; i++)
-    codes[i] = iso_fit_code(x[i] * inverse, (float)half_range, (float)top);
+    codes[i] = (uint8_t)iso_fit_code(x[i] * inverse, offset, top);
   return iso_fit_half(scale);
 }
 
 void iso_fit_line_block(const float *values, const float *importance, int top, uint16_t *out_scale,
                         uint16_t *out_minimum, uint8_t codes[ISO_BLOCK_ELEMENTS]) {
-  float x[ISO_BLOCK_ELEMENTS], weights[ISO_BLOCK_ELEMENTS];
+  float x[ISO_BLOCK_ELEMENTS], weights[ISO_BLOCK_ELEMENTS], minimum, high;
   iso_fit_load(values, ISO_HALF_MAX, ISO_BLOCK_ELEMENTS, x);
-  float low = x[0], high = x[0];
-  for (int i = 1; i < ISO_BLOCK_ELEMENTS; i++) {
-    low = x[i] < low ? x[i] : low;
-    high = x[i] > high ? x[i] : high;
-  }
-  float scale = (high - low) / (float)top, minimum = low;
+  find_range(x, ISO_BLOCK_ELEMENTS, &minimum, &high);
+  float scale = (high - minimum) / (float)top;
   if (importance) {
     iso_fit_weigh(importance, ISO_BLOCK_ELEMENTS, weights);
     iso_fit_line(x, weights, ISO_BLOCK_ELEMENTS, top, true, &scale, &minimum);
@@ -193,7 +212,7 @@ void iso_fit_line_block(const float *values, const float *importance, int top, u
   }
   float inverse = iso_fit_inverse(scale);
   for (int i = 0; i < ISO_BLOCK_ELEMENTS; i++)
-    codes[i] = iso_fit_code((x[i] - minimum) * inverse, 0, (float)top);
+    codes[i] = (uint8_t)iso_fit_code((x[i] - minimum) * inverse, 0, (float)top);
   *out_scale = iso_fit_half(scale);
   *out_minimum = iso_fit_half(minimum);
 }

@@ -19,6 +19,8 @@
 
 /* Largest finite half; no scale exceeds it. */
 #define ISO_HALF_MAX 65504.0f
+/* Magnitudes below this are zero under any half scale, and their inverses could overflow. */
+#define ISO_FIT_TINY 1e-30f
 
 /* --- blocks of 32 ---
  * Without importances these give bit for bit what the format's reference encoder gives: the
@@ -32,43 +34,28 @@ uint16_t iso_fit_scaled_block(const float *values, const float *importance, int 
 void iso_fit_line_block(const float *values, const float *importance, int top, uint16_t *out_scale,
                         uint16_t *out_minimum, uint8_t codes[ISO_BLOCK_ELEMENTS]);
 
-/* --- super-blocks of 256 --- */
+/* --- super-blocks of 256 ---
+ * With s the sub-block of element i:
+ *   x[i] ~ (scale * scales[s]) * (codes[i] - offset) - minimum * minimums[s] */
 
-/* Sub-blocks with a scale and a minimum each:
- *   x[i] ~ (scale * scales[s]) * codes[i] - minimum * minimums[s] */
-typedef struct iso_affine_format {
-  int sub_elements; /* 16 or 32 */
-  int top;          /* codes lie in 0 .. top */
-  int top_scale;    /* scales and minimums lie in 0 .. top_scale */
-} iso_affine_format;
+typedef struct iso_super_format {
+  int sub_elements;  /* 16 or 32 */
+  int offset, top;   /* codes lie in 0 .. top */
+  int low, high;     /* scales lie in low .. high, minimums in 0 .. high */
+  bool has_minimums; /* when false, every minimum is 0 */
+} iso_super_format;
 
-typedef struct iso_affine_block {
+typedef struct iso_super_fit {
   uint16_t scale, minimum; /* half */
-  uint8_t scales[16], minimums[16];
+  int8_t scales[16], minimums[16];
   uint8_t codes[ISO_SUPER_ELEMENTS];
-} iso_affine_block;
+} iso_super_fit;
 
-void iso_fit_affine(const iso_affine_format *format, const float *values, const float *importance,
-                    iso_affine_block *out_block);
-
-/* 16 sub-blocks of 16 with a signed scale each:
- *   x[i] ~ (scale * scales[s]) * (codes[i] - half_range) */
-typedef struct iso_symmetric_format {
-  int half_range;  /* codes lie in 0 .. 2 * half_range - 1 */
-  int scale_range; /* scales lie in -scale_range .. scale_range - 1 */
-} iso_symmetric_format;
-
-typedef struct iso_symmetric_block {
-  uint16_t scale; /* half */
-  int8_t scales[16];
-  uint8_t codes[ISO_SUPER_ELEMENTS];
-} iso_symmetric_block;
-
-void iso_fit_symmetric(const iso_symmetric_format *format, const float *values,
-                       const float *importance, iso_symmetric_block *out_block);
+void iso_fit_super(const iso_super_format *format, const float *values, const float *importance,
+                   iso_super_fit *out_fit);
 
 /* --- parts of the above, for encoders with codes of their own ---
- * `count` is a multiple of 8 up to ISO_SUPER_ELEMENTS. */
+ * `count` is a multiple of 8 up to ISO_SUPER_ELEMENTS; x and weights come from load and weigh. */
 
 /* Copies values, NaN as 0, clamped to -limit .. limit. */
 void iso_fit_load(const float *values, float limit, int count, float *out_values);
@@ -80,21 +67,24 @@ void iso_fit_weigh(const float *importance, int count, float *out_weights);
 /* 1 / scale, and 0 for 0, so that a zero scale gives one code for everything. */
 static inline float iso_fit_inverse(float scale) { return scale == 0 ? 0 : 1 / scale; }
 
-/* The stored code nearest to scaled + offset, ties up, in 0 .. top. NaN gives 0. */
-static inline uint8_t iso_fit_code(float scaled, float offset, float top) {
+/* The code nearest to scaled + offset, ties up, in 0 .. top. NaN gives 0. */
+static inline int iso_fit_code(float scaled, float offset, float top) {
   float shifted = scaled + (offset + 0.5f);
   shifted = shifted > 0 ? shifted : 0;
-  return (uint8_t)(int)(shifted < top ? shifted : top);
+  return (int)(shifted < top ? shifted : top);
 }
 
 /* The nearest half to a scale, saturated at the largest finite one. */
 uint16_t iso_fit_half(float scale);
 
-/* Best scale, of either sign, for loaded x[i] ~ scale * (code - half_range), codes in 0 .. top.
- * Zero for an all-zero block. */
-float iso_fit_scale(const float *x, const float *weights, int count, int half_range, int top);
+/* The value of largest magnitude, the first of equals. */
+float iso_fit_peak(const float *x, int count);
 
-/* Best line for loaded x[i] ~ scale * code + minimum, codes in 0 .. top, scale >= 0; minimum <= 0
+/* Best scale, of either sign, for x[i] ~ scale * (code - offset), codes in 0 .. top. Zero for an
+ * all-zero block. */
+float iso_fit_scale(const float *x, const float *weights, int count, int offset, int top);
+
+/* Best line for x[i] ~ scale * code + minimum, codes in 0 .. top, scale >= 0; minimum <= 0
  * unless `any_minimum`. */
 void iso_fit_line(const float *x, const float *weights, int count, int top, bool any_minimum,
                   float *out_scale, float *out_minimum);

@@ -1,10 +1,11 @@
 /* IQ4_NL: 32 codes of 4 bits that pick from 16 fixed, unevenly spaced levels, and a scale. */
+#include <math.h>
+
 #include "quant/blocks.h"
 #include "quant/codec.h"
 #include "quant/fit.h"
 #include "quant/half.h"
-
-#include <math.h>
+#include "quant/lanes.h"
 
 static const int8_t levels[16] = ISO_IQ4_NL_VALUES;
 
@@ -16,34 +17,39 @@ static void iq4_nl_decode(const iso_block_iq4_nl *block, float *out_values) {
   }
 }
 
-/* Codes of the levels nearest to x * inverse: the number of midpoints that lie below. */
-static void choose_codes(const float x[32], float inverse, int out_codes[32]) {
-  for (int i = 0; i < 32; i++)
-    out_codes[i] = 0;
+/* A value takes the first level plus the step at every midpoint below it. */
+static iso_lanes nearest_level(iso_lanes scaled) {
+  iso_lanes level = (iso_lanes){0} + (float)levels[0];
   for (int k = 0; k < 15; k++) {
-    float midpoint = 0.5f * (float)(levels[k] + levels[k + 1]);
-    for (int i = 0; i < 32; i++)
-      out_codes[i] += x[i] * inverse > midpoint;
+    iso_lanes step = (iso_lanes){0} + (float)(levels[k + 1] - levels[k]);
+    level += iso_lanes_keep(scaled > 0.5f * (float)(levels[k] + levels[k + 1]), step);
   }
+  return level;
 }
 
-/* Best scale, of either sign, by trying inverses that put the peak on or near an outer level. */
+static uint8_t nearest_code(float scaled) {
+  int code = 0;
+  for (int k = 0; k < 15; k++)
+    code += scaled > 0.5f * (float)(levels[k] + levels[k + 1]);
+  return (uint8_t)code;
+}
+
+/* Best scale, of either sign: the peak is tried from 85, well inside the outermost levels, to 151,
+ * where it is clipped. */
 static float choose_scale(const float x[32], const float weights[32]) {
-  float peak = 0, best_gain = 0, best_scale = 0;
-  for (int i = 0; i < 32; i++)
-    peak = fabsf(x[i]) > fabsf(peak) ? x[i] : peak;
-  if (fabsf(peak) < 1e-30f)
+  float peak = iso_fit_peak(x, 32), best_gain = 0, best_scale = 0;
+  if (fabsf(peak) < ISO_FIT_TINY)
     return 0;
-  for (int step = 0; step < 2 * 16; step++) {
-    float reach = (step % 2 ? -1.0f : 1.0f) * (85.0f + 4.0f * (float)(step / 2));
-    int codes[32];
-    choose_codes(x, reach / peak, codes);
-    float xq = 0, qq = 0;
-    for (int i = 0; i < 32; i++) {
-      float q = levels[codes[i]], wq = weights[i] * q;
-      xq += wq * x[i];
-      qq += wq * q;
+  for (int step = 0; step < 2 * 12; step++) {
+    float reach = (step % 2 ? -1.0f : 1.0f) * (85 + 6 * (float)(step / 2));
+    iso_lanes xq_lanes = {0}, qq_lanes = {0};
+    for (int i = 0; i < 32; i += ISO_LANES) {
+      iso_lanes value = iso_lanes_load(x + i), q = nearest_level(value * (reach / peak));
+      iso_lanes wq = iso_lanes_load(weights + i) * q;
+      xq_lanes += wq * value;
+      qq_lanes += wq * q;
     }
+    float xq = iso_lanes_sum(xq_lanes), qq = iso_lanes_sum(qq_lanes);
     if (qq > 0 && xq * xq > best_gain * qq) {
       best_gain = xq * xq / qq;
       best_scale = xq / qq;
@@ -55,13 +61,13 @@ static float choose_scale(const float x[32], const float weights[32]) {
 static void iq4_nl_encode(const float *values, const float *importance,
                           iso_block_iq4_nl *out_block) {
   float x[32], weights[32];
-  int codes[32];
   iso_fit_load(values, ISO_HALF_MAX * 127, 32, x);
   iso_fit_weigh(importance, 32, weights);
   out_block->scale = iso_fit_half(choose_scale(x, weights));
-  choose_codes(x, iso_fit_inverse(iso_half_to_float(out_block->scale)), codes);
+  float inverse = iso_fit_inverse(iso_half_to_float(out_block->scale));
   for (int i = 0; i < 16; i++)
-    out_block->codes[i] = (uint8_t)(codes[i] | codes[i + 16] << 4);
+    out_block->codes[i] =
+        (uint8_t)(nearest_code(x[i] * inverse) | nearest_code(x[i + 16] * inverse) << 4);
 }
 
 ISO_DEFINE_BLOCK_CODEC(iq4_nl, 32)

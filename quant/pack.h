@@ -24,7 +24,7 @@ static inline void iso_unpack_five_bit(const uint8_t high[4], const uint8_t nibb
 }
 
 /* Scales of Q4_K and Q5_K; the inverse is iso_q4_k_unpack_scales() beside the layout. */
-static inline void iso_pack_six_bit(const uint8_t scales[8], const uint8_t minimums[8],
+static inline void iso_pack_six_bit(const int8_t scales[8], const int8_t minimums[8],
                                     uint8_t out_packed[12]) {
   for (int i = 0; i < 4; i++) {
     out_packed[i] = (uint8_t)(scales[i] | scales[i + 4] >> 4 << 6);

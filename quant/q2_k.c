@@ -18,9 +18,10 @@ static void q2_k_decode(const iso_block_q2_k *block, float *out_values) {
 }
 
 static void q2_k_encode(const float *values, const float *importance, iso_block_q2_k *out_block) {
-  static const iso_affine_format format = {.sub_elements = 16, .top = 3, .top_scale = 15};
-  iso_affine_block fit;
-  iso_fit_affine(&format, values, importance, &fit);
+  static const iso_super_format format = {
+      .sub_elements = 16, .offset = 0, .top = 3, .low = 0, .high = 15, .has_minimums = true};
+  iso_super_fit fit;
+  iso_fit_super(&format, values, importance, &fit);
   out_block->scale = fit.scale;
   out_block->minimum = fit.minimum;
   for (int s = 0; s < 16; s++)

@@ -31,9 +31,10 @@ static void pack_scales(const int8_t scales[16], uint8_t out_packed[12]) {
 }
 
 static void q3_k_encode(const float *values, const float *importance, iso_block_q3_k *out_block) {
-  static const iso_symmetric_format format = {.half_range = 4, .scale_range = 32};
-  iso_symmetric_block fit;
-  iso_fit_symmetric(&format, values, importance, &fit);
+  static const iso_super_format format = {
+      .sub_elements = 16, .offset = 4, .top = 7, .low = -32, .high = 31};
+  iso_super_fit fit;
+  iso_fit_super(&format, values, importance, &fit);
   out_block->scale = fit.scale;
   pack_scales(fit.scales, out_block->scales);
   memset(out_block->codes, 0, sizeof out_block->codes);

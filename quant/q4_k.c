@@ -20,9 +20,10 @@ static void q4_k_decode(const iso_block_q4_k *block, float *out_values) {
 }
 
 static void q4_k_encode(const float *values, const float *importance, iso_block_q4_k *out_block) {
-  static const iso_affine_format format = {.sub_elements = 32, .top = 15, .top_scale = 63};
-  iso_affine_block fit;
-  iso_fit_affine(&format, values, importance, &fit);
+  static const iso_super_format format = {
+      .sub_elements = 32, .offset = 0, .top = 15, .low = 0, .high = 63, .has_minimums = true};
+  iso_super_fit fit;
+  iso_fit_super(&format, values, importance, &fit);
   out_block->scale = fit.scale;
   out_block->minimum = fit.minimum;
   iso_pack_six_bit(fit.scales, fit.minimums, out_block->scales);

@@ -19,9 +19,10 @@ static void q6_k_decode(const iso_block_q6_k *block, float *out_values) {
 }
 
 static void q6_k_encode(const float *values, const float *importance, iso_block_q6_k *out_block) {
-  static const iso_symmetric_format format = {.half_range = 32, .scale_range = 128};
-  iso_symmetric_block fit;
-  iso_fit_symmetric(&format, values, importance, &fit);
+  static const iso_super_format format = {
+      .sub_elements = 16, .offset = 32, .top = 63, .low = -128, .high = 127};
+  iso_super_fit fit;
+  iso_fit_super(&format, values, importance, &fit);
   out_block->scale = fit.scale;
   memcpy(out_block->scales, fit.scales, sizeof out_block->scales);
   for (int i = 0; i < 128; i++) {

@@ -53,8 +53,9 @@ ISO_API void iso_scheme_decode_row(iso_scheme scheme, const void *source, float 
                                    int64_t elements);
 /* Encodes `elements` f32 values (a multiple of the block), round to nearest even where the
  * target is a plain float. `importance` is NULL or one non-negative weight an element, which
- * block schemes use to choose scales. NaN encodes as NaN in plain floats and as zero in blocks;
- * infinities saturate in blocks. */
+ * block schemes use to choose scales: they lessen the sum of importance times squared error. NaN
+ * encodes as NaN in plain floats and as zero elsewhere; infinities saturate except in plain
+ * floats. Plain integers round to nearest even and saturate. `out_row` needs no alignment. */
 ISO_API void iso_scheme_encode_row(iso_scheme scheme, const float *values, const float *importance,
                                    void *out_row, int64_t elements);
 
