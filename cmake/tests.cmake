@@ -10,3 +10,11 @@ foreach(source IN LISTS ISO_UNIT_TESTS)
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES TIMEOUT 300)
 endforeach()
+
+# The host backend once more, as the library of its own that a vendor would build.
+add_library(isomer-template MODULE backends/host/host.c)
+target_compile_definitions(isomer-template PRIVATE HOST_BACKEND_LIBRARY
+  HOST_BACKEND_NAME="template")
+target_link_libraries(isomer-template PRIVATE isomer_flags isomer)
+set_target_properties(isomer-template PROPERTIES
+  LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/plugins")
