@@ -479,6 +479,8 @@ iso_value iso_graph_find(const iso_graph *graph, const char *name) {
   return iso_names_find(&graph->names, name);
 }
 
+bool iso_graph_is_finished(const iso_graph *graph) { return graph->finished; }
+
 int64_t iso_graph_symbol_bound(const iso_graph *graph, iso_symbol symbol) {
   return (unsigned)symbol < ISO_SYMBOL_COUNT ? graph->bounds[symbol] : 0;
 }

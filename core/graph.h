@@ -4,6 +4,9 @@
 
 #include <isomer/graph.h>
 
+/* Whether iso_graph_finish() has succeeded. */
+bool iso_graph_is_finished(const iso_graph *graph);
+
 /* The bound of a symbol in this graph, 0 when no shape uses it. */
 int64_t iso_graph_symbol_bound(const iso_graph *graph, iso_symbol symbol);
 

@@ -176,7 +176,8 @@ typedef struct iso_kernel {
    * and attributes. A refusal may set a static sentence. Pure and thread safe. */
   iso_refusal (*check)(const iso_device *device, const iso_op_arguments *arguments,
                        const char **out_detail);
-  /* Optional (0). Bytes of scratch at these sizes; never less for smaller ones. */
+  /* Optional (0). Bytes of scratch at these sizes. Asked once, at the planned bound, even where
+   * check() takes only smaller sizes: the answer must do for every size below. */
   uint64_t (*workspace)(const iso_device *device, const iso_op_arguments *arguments);
   /* For records with a layout of their own: size of a weight in it, and the packing itself.
    * packed_bytes() may be asked before the bytes are there, with `data` NULL.

@@ -92,6 +92,7 @@ typedef struct iso_plan_fallback {
 typedef struct iso_plan {
   const iso_graph *graph; /* must outlive the plan */
   uint32_t n_devices;
+  char device_names[ISO_MAX_DEVICES][80];
   uint64_t arena_bytes[ISO_MAX_DEVICES];
   uint64_t input_bytes; /* of the input block; the same offsets on every device that reads it */
   bool reads_inputs[ISO_MAX_DEVICES];
@@ -101,12 +102,15 @@ typedef struct iso_plan {
   iso_plan_state *states;
   iso_plan_fallback *fallbacks;
   uint64_t copy_bytes_total; /* across all COPY steps, at the bound */
-  /* Where each value lies: device (-1: nowhere) and operand, indexed by value; for outputs and
-   * kept values this is where the host reads them. */
+  /* Where the host finds each value after a step: device and operand, indexed by value. Device -1:
+   * nowhere, or for ISO_STORAGE_INPUT in the input block. Temporaries that are neither outputs nor
+   * kept are nowhere, as their place is used again. */
   int32_t *value_device;
   iso_plan_operand *value_operand;
 } iso_plan;
 
+/* UNSUPPORTED names the node that no device takes and why. Equal arguments give equal plans. The
+ * plan points into the devices' kernel arrays, which must outlive it. */
 ISO_MUST_CHECK ISO_API iso_status iso_plan_create(const iso_graph *graph,
                                                   const iso_plan_options *options,
                                                   iso_plan **out_plan);
