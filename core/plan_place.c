@@ -5,8 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* What comes before the first layer goes with it, what comes after the last with the last device.
+ */
 static uint32_t device_of_layer(const iso_plan_options *options, int32_t layer) {
   uint32_t device = 0;
+  layer = layer < 0 ? 0 : layer;
   while (device + 1 < options->n_devices && layer >= options->split[device])
     device++;
   return device;
