@@ -55,7 +55,8 @@ void iso_fit_super(const iso_super_format *format, const float *values, const fl
                    iso_super_fit *out_fit);
 
 /* --- parts of the above, for encoders with codes of their own ---
- * `count` is a multiple of 8 up to ISO_SUPER_ELEMENTS; x and weights come from load and weigh. */
+ * x and weights come from iso_fit_load and iso_fit_weigh, which take any count; the searches take
+ * a multiple of 4 up to ISO_BLOCK_ELEMENTS. */
 
 /* Copies values, NaN as 0, clamped to -limit .. limit. */
 void iso_fit_load(const float *values, float limit, int count, float *out_values);
