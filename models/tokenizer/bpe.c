@@ -3,12 +3,12 @@
 #include <string.h>
 
 /* A run of the word that is one symbol so far; a doubly linked list in an array. */
-typedef struct iso_symbol {
+typedef struct iso_merge_symbol {
   int32_t previous, next; /* -1: none */
   uint32_t start, length; /* bytes of the word; length 0: merged away */
   int32_t id;             /* RANKED_BPE; -1: nothing stands for it */
   bool frozen;
-} iso_symbol;
+} iso_merge_symbol;
 
 /* A merge that may happen: the symbol at `position` with its next. */
 typedef struct iso_candidate {
@@ -64,7 +64,7 @@ static iso_status consider(const iso_segmenter *segmenter, iso_segment_scratch *
                            int32_t left) {
   if (left < 0 || s->symbols[left].next < 0)
     return ISO_OK;
-  const iso_symbol *a = &s->symbols[left], *b = &s->symbols[a->next];
+  const iso_merge_symbol *a = &s->symbols[left], *b = &s->symbols[a->next];
   iso_candidate candidate = {.length = a->length + b->length};
   uint32_t priority;
   if (segmenter->kind == ISO_SEGMENTER_RANKED_BPE) {
@@ -85,7 +85,7 @@ static iso_status consider(const iso_segmenter *segmenter, iso_segment_scratch *
   return heap_push(s, candidate);
 }
 
-static iso_status add_symbol(iso_segment_scratch *s, size_t *count, iso_symbol symbol) {
+static iso_status add_symbol(iso_segment_scratch *s, size_t *count, iso_merge_symbol symbol) {
   ISO_TRY(
       iso_array_grow((void **)&s->symbols, &s->symbol_capacity, *count + 1, sizeof *s->symbols));
   symbol.previous = (int32_t)*count - 1;
@@ -106,7 +106,7 @@ static iso_status add_unknown(const iso_segmenter *segmenter, iso_segment_scratc
   if (known) {
     for (uint32_t i = 0; i < length; i++)
       ISO_TRY(add_symbol(s, count,
-                         (iso_symbol){.start = start + i,
+                         (iso_merge_symbol){.start = start + i,
                                       .length = 1,
                                       .id = segmenter->byte_ids[(uint8_t)word[start + i]]}));
     *unknown = false;
@@ -120,7 +120,7 @@ static iso_status add_unknown(const iso_segmenter *segmenter, iso_segment_scratc
   }
   *unknown = true;
   return add_symbol(s, count,
-                    (iso_symbol){.start = start, .length = length, .id = segmenter->unknown_id});
+                    (iso_merge_symbol){.start = start, .length = length, .id = segmenter->unknown_id});
 }
 
 /* The word as one symbol a code point. */
@@ -129,7 +129,7 @@ static iso_status make_symbols(const iso_segmenter *segmenter, iso_segment_scrat
   size_t count = 0;
   bool unknown = false;
   for (size_t at = 0; at < length;) {
-    iso_symbol symbol = {.start = (uint32_t)at, .id = -1};
+    iso_merge_symbol symbol = {.start = (uint32_t)at, .id = -1};
     size_t size = 0;
     symbol.frozen = iso_trie_longest(&segmenter->symbols, word + at, length - at, &size) >= 0;
     if (!symbol.frozen)
@@ -158,10 +158,10 @@ static iso_status merge_all(const iso_segmenter *segmenter, iso_segment_scratch 
   while (s->heap_length > 0) {
     iso_candidate top = heap_pop(s);
     int32_t at = (int32_t)(uint32_t)top.order;
-    iso_symbol *left = &s->symbols[at];
+    iso_merge_symbol *left = &s->symbols[at];
     if (left->length == 0 || left->next < 0)
       continue;
-    iso_symbol *right = &s->symbols[left->next];
+    iso_merge_symbol *right = &s->symbols[left->next];
     if (left->length + right->length != top.length)
       continue;
     left->length = top.length;
@@ -208,7 +208,7 @@ iso_status iso_segment_bpe(const iso_segmenter *segmenter, iso_segment_scratch *
   ISO_TRY(merge_all(segmenter, scratch, word, count));
   bool unknown = false;
   for (int32_t at = count ? 0 : -1; at >= 0; at = scratch->symbols[at].next) {
-    const iso_symbol *symbol = &scratch->symbols[at];
+    const iso_merge_symbol *symbol = &scratch->symbols[at];
     if (segmenter->kind == ISO_SEGMENTER_RANKED_BPE)
       ISO_TRY(iso_ids_push(ids, symbol->id));
     else

@@ -44,7 +44,7 @@ ISO_MUST_CHECK iso_status iso_ids_push(iso_ids *ids, int32_t id);
 
 /* Working memory, kept from word to word. Starts as {0}. */
 typedef struct iso_segment_scratch {
-  struct iso_symbol *symbols;
+  struct iso_merge_symbol *symbols;
   size_t symbol_capacity;
   struct iso_candidate *heap;
   size_t heap_length, heap_capacity;
