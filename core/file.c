@@ -67,7 +67,7 @@ iso_status iso_file_map_open(const char *path, iso_file_map *out_map) {
 
 void iso_file_map_close(iso_file_map *map) {
   if (map->data)
-    munmap((void *)(uintptr_t)map->data, map->size);
+    munmap((void *)map->data, map->size);
   *map = (iso_file_map){0};
 }
 
@@ -87,7 +87,7 @@ void iso_file_map_advise(const iso_file_map *map, uint64_t offset, uint64_t byte
       end = end / page * page;
   }
   if (start < end)
-    (void)madvise((void *)(uintptr_t)(map->data + start), end - start, system_advice[advice]);
+    (void)madvise((void *)(map->data + start), end - start, system_advice[advice]);
 }
 
 iso_status iso_file_read(const char *path, uint64_t limit, char **out_data, size_t *out_size) {

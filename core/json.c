@@ -124,7 +124,8 @@ iso_status iso_json_parse(const char *text, size_t length, int max_depth, cJSON 
   if (value_count > ISO_JSON_MAX_VALUES)
     return iso_fail(ISO_ERROR_LIMIT, "JSON: %llu values, at most %u are read",
                     (unsigned long long)value_count, ISO_JSON_MAX_VALUES);
-  cJSON *root = cJSON_ParseWithLength(text, length);
+  size_t mark = iso_json_mark_length(text, length);
+  cJSON *root = cJSON_ParseWithLength(text + mark, length - mark);
   if (!root)
     return iso_fail(ISO_ERROR_OUT_OF_MEMORY, "JSON: no memory for %llu values of %zu bytes of text",
                     (unsigned long long)value_count, length);

@@ -244,9 +244,12 @@ static iso_status scan_value_end(scanner *s) {
   return ISO_OK;
 }
 
+size_t iso_json_mark_length(const char *text, size_t length) {
+  return length >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+}
+
 static iso_status scan_document(scanner *s) {
-  if (s->length >= 3 && memcmp(s->text, "\xef\xbb\xbf", 3) == 0)
-    s->position = 3;
+  s->position = iso_json_mark_length(s->text, s->length);
   do {
     skip_space(s);
     if (s->value_count == s->find_ordinal)

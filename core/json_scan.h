@@ -9,6 +9,9 @@
 ISO_MUST_CHECK iso_status iso_json_scan(const char *text, size_t length, int max_depth,
                                         uint64_t *out_value_count);
 
+/* Bytes of the UTF-8 byte order mark at the start: 3 or 0. */
+size_t iso_json_mark_length(const char *text, size_t length);
+
 /* Byte offset of the value number `ordinal` in document order (0 is the root), or of its key where
  * it has one. The text must have passed iso_json_scan. */
 size_t iso_json_scan_find(const char *text, size_t length, uint64_t ordinal);

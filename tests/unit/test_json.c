@@ -53,8 +53,16 @@ static void test_values(void **state) {
   assert_int_equal(iso_json_get_string(root, "\xc3\xa9\xf0\x9f\x98\x80", &text), ISO_OK);
   assert_string_equal(text, "x\n\"/");
   cJSON_Delete(root);
-  static const char *const scalars[] = {"1",     "-0", "\"\"",   "null",
-                                        " [ ] ", "{}", "0.5E-2", "1e308"};
+  static const char *const scalars[] = {"1",
+                                        "\xef\xbb\xbf"
+                                        "1",
+                                        "-0",
+                                        "\"\"",
+                                        "null",
+                                        " [ ] ",
+                                        "{}",
+                                        "0.5E-2",
+                                        "1e308"};
   for (size_t i = 0; i < sizeof scalars / sizeof *scalars; i++)
     cJSON_Delete(parse(scalars[i]));
 }
