@@ -48,8 +48,16 @@ const iso_backend *iso_cpu_backend_query(uint32_t host_abi, const iso_host *host
    ISO_SCHEME_BIT(ISO_SCHEME_BF16))
 #define ISO_CPU_ANY_SCHEME ((ISO_SCHEME_BIT(ISO_SCHEME_COUNT)) - 1)
 
-/* check() of a record that only needs an instruction tier; one a tier, none for baseline. A
- * record with conditions of its own calls iso_cpu_check_tier() first. */
+/* What a file of kernels hands to kernels.c. */
+typedef struct iso_cpu_records {
+  const iso_kernel *records;
+  uint32_t count;
+} iso_cpu_records;
+
+/* check() of a record that only needs an instruction tier; one a tier. A record with
+ * conditions of its own calls iso_cpu_check_tier() first. */
+iso_refusal iso_cpu_check_baseline(const iso_device *device, const iso_op_arguments *arguments,
+                                   const char **out_detail);
 iso_refusal iso_cpu_check_avx2(const iso_device *device, const iso_op_arguments *arguments,
                                const char **out_detail);
 iso_refusal iso_cpu_check_avx512(const iso_device *device, const iso_op_arguments *arguments,
@@ -72,6 +80,12 @@ extern const uint32_t iso_cpu_matmul_record_count;
 /* Address of a tensor's first element; NULL for an absent optional operand. */
 static inline void *iso_cpu_address(const iso_tensor *tensor) {
   return tensor->buffer ? tensor->buffer->data + tensor->offset : NULL;
+}
+
+/* Address of input `index`; NULL when it is optional and absent. */
+static inline void *iso_cpu_input(const iso_op_arguments *arguments, uint32_t index) {
+  bool given = index < arguments->n_inputs && arguments->inputs[index].n_dims > 0;
+  return given ? iso_cpu_address(&arguments->inputs[index]) : NULL;
 }
 
 /* Address of the scratch memory of an op; NULL when it asked for none. */

@@ -14,7 +14,34 @@ static void append(const iso_kernel *table, uint32_t count) {
     records[record_count++] = table[i];
 }
 
-static void gather(void) { append(iso_cpu_matmul_records, iso_cpu_matmul_record_count); }
+/* Tables of the files in this folder; those of kernel bodies exist once a tier. */
+#define TIERED_TABLES(X, tier)                                                                     \
+  X(iso_cpu_rows_##tier)                                                                           \
+  X(iso_cpu_rope_##tier)                                                                           \
+  X(iso_cpu_kv_write_##tier)                                                                       \
+  X(iso_cpu_attention_##tier)
+#if defined(__x86_64__)
+#define X86_TABLES(X) TIERED_TABLES(X, avx512) TIERED_TABLES(X, avx2)
+#else
+#define X86_TABLES(X)
+#endif
+#define TABLES(X)                                                                                  \
+  X86_TABLES(X)                                                                                    \
+  TIERED_TABLES(X, baseline)                                                                       \
+  X(iso_cpu_plain)                                                                                 \
+  X(iso_cpu_experts)                                                                               \
+  X(iso_cpu_sample)
+
+#define X(table) extern const iso_cpu_records table;
+TABLES(X)
+#undef X
+
+static void gather(void) {
+  append(iso_cpu_matmul_records, iso_cpu_matmul_record_count);
+#define X(table) append(table.records, table.count);
+  TABLES(X)
+#undef X
+}
 
 const iso_kernel *iso_cpu_kernels(uint32_t *out_count) {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -31,6 +58,12 @@ iso_refusal iso_cpu_check_tier(const iso_device *device, iso_cpu_tier tier,
     return ISO_ACCEPTED;
   *out_detail = NEEDS[tier];
   return ISO_REFUSED_DEVICE;
+}
+
+iso_refusal iso_cpu_check_baseline(const iso_device *device, const iso_op_arguments *arguments,
+                                   const char **out_detail) {
+  (void)arguments;
+  return iso_cpu_check_tier(device, ISO_CPU_TIER_BASELINE, out_detail);
 }
 
 iso_refusal iso_cpu_check_avx2(const iso_device *device, const iso_op_arguments *arguments,

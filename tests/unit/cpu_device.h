@@ -51,4 +51,18 @@ static inline void cpu_test_close(cpu_test_device *device) {
   device->backend->device->close(device->device);
 }
 
+/* Runs the tests once a tier of this machine, on `*device` with three threads. */
+static inline int cpu_test_each_tier(cpu_test_device *device, const struct CMUnitTest *tests,
+                                     size_t n_tests) {
+  int failures = 0;
+  for (iso_cpu_tier tier = 0; tier < ISO_CPU_TIER_COUNT; tier++) {
+    if (!cpu_test_open(device, iso_cpu_tier_name(tier), 3))
+      continue;
+    print_message("tier %s\n", iso_cpu_tier_name(tier));
+    failures += _cmocka_run_group_tests(iso_cpu_tier_name(tier), tests, n_tests, NULL, NULL);
+    cpu_test_close(device);
+  }
+  return failures;
+}
+
 #endif

@@ -1,0 +1,281 @@
+/* paged_attention of the CPU backend against the reference, on every tier the machine has: ragged
+ * batches of prefill and decode, all cache schemes and features, and what the two ways of
+ * computing promise about batches and threads. */
+#include "cpu_case.h"
+
+static cpu_test_device device;
+
+static const iso_scheme FLOATS[] = {ISO_SCHEME_F32, ISO_SCHEME_F16, ISO_SCHEME_BF16};
+static const iso_scheme CACHES[] = {ISO_SCHEME_F32, ISO_SCHEME_F16, ISO_SCHEME_BF16,
+                                    ISO_SCHEME_Q8_0};
+
+#define MAX_SEQUENCES 8
+
+/* Sequences of a batch: rows of this step and positions in the cache with them. */
+typedef struct batch {
+  int64_t n_sequences;
+  int32_t rows[MAX_SEQUENCES], contexts[MAX_SEQUENCES];
+  int64_t unused_rows; /* rows of q of no sequence */
+} batch;
+
+typedef struct shape {
+  int64_t n_heads, n_kv_heads, head_dim, value_dim, page_size;
+} shape;
+
+static const batch MIXED = {6, {1, 0, 19, 1, 70, 5}, {1, 0, 19, 203, 131, 40}, 3};
+static const batch DECODE = {3, {1, 1, 1}, {1500, 64, 65}, 0};
+static const batch ONE_LONG = {1, {1}, {3000}, 0};
+
+typedef struct operands {
+  int32_t *table, *start, *length, *context;
+} operands;
+
+/* Pages are dealt out at random and everything a sequence does not see is NaN. */
+static void fill_caches(cpu_case *job, const batch *b, const shape *s, const int32_t *table,
+                        int64_t n_blocks) {
+  for (uint32_t operand = 1; operand <= 2; operand++) {
+    iso_tensor cache = job->arguments.inputs[operand];
+    struct iso_buffer buffer = {.data = job->inputs[operand]};
+    cache.buffer = &buffer;
+    int64_t dim = cache.dims[3];
+    float row[512];
+    memset(job->inputs[operand], POISON, job->input_bytes[operand]);
+    for (int64_t q = 0; q < b->n_sequences; q++)
+      for (int32_t p = 0; p < b->contexts[q]; p++)
+        for (int64_t g = 0; g < s->n_kv_heads; g++) {
+          for (int64_t i = 0; i < dim; i++)
+            row[i] = cpu_random_float(-1, 1);
+          int64_t page = table[q * n_blocks + p / s->page_size];
+          iso_scheme_encode_row(
+              cache.scheme, row, NULL,
+              iso_cpu_row(&cache, (page * s->n_kv_heads + g) * s->page_size + p % s->page_size),
+              dim);
+        }
+  }
+}
+
+static operands attention_begin(cpu_case *job, const batch *b, const shape *s,
+                                const iso_paged_attention_attributes *attributes, iso_scheme from,
+                                iso_scheme cache, iso_scheme to, bool alibi) {
+  int64_t n_tokens = b->unused_rows, longest = 1;
+  for (int64_t q = 0; q < b->n_sequences; q++) {
+    n_tokens += b->rows[q];
+    longest = b->contexts[q] > longest ? b->contexts[q] : longest;
+  }
+  int64_t n_blocks = (longest + s->page_size - 1) / s->page_size + 1;
+  int64_t n_pages = b->n_sequences * n_blocks + 2;
+  n_pages += n_pages % 7 == 0; /* so that multiples of 7 visit every page once */
+  int64_t q[] = {n_tokens, s->n_heads, s->head_dim}, table[] = {b->n_sequences, n_blocks};
+  int64_t k[] = {n_pages, s->n_kv_heads, s->page_size, s->head_dim};
+  int64_t v[] = {n_pages, s->n_kv_heads, s->page_size, s->value_dim};
+  int64_t y[] = {n_tokens, s->n_heads, s->value_dim};
+  operands made;
+  cpu_case_begin(job, ISO_OP_PAGED_ATTENTION, attributes, 3e-5);
+  cpu_case_floats(job, from, 3, q, 4, -3, 3);
+  cpu_case_floats(job, cache, 4, k, 0, 0, 0);
+  cpu_case_floats(job, cache, 4, v, 0, 0, 0);
+  made.table = cpu_case_indices(job, 2, table);
+  made.start = cpu_case_indices(job, 1, table);
+  made.length = cpu_case_indices(job, 1, table);
+  made.context = cpu_case_indices(job, 1, table);
+  int32_t next_row = 1 < b->unused_rows ? 1 : 0;
+  for (int64_t i = 0; i < b->n_sequences; i++) {
+    made.start[i] = next_row;
+    made.length[i] = b->rows[i];
+    made.context[i] = b->contexts[i];
+    next_row += b->rows[i];
+    /* A permutation of the pages; what lies past the context must not be read. */
+    for (int64_t j = 0; j < n_blocks; j++)
+      made.table[i * n_blocks + j] =
+          j * s->page_size < b->contexts[i] ? (int32_t)((i * n_blocks + j) * 7 % n_pages) : -1;
+  }
+  fill_caches(job, b, s, made.table, n_blocks);
+  if (alibi) {
+    cpu_case_floats(job, ISO_SCHEME_F32, 1, &s->n_heads, 0, 0.01f, 0.3f);
+  }
+  cpu_case_output(job, to, 3, y, 2);
+  return made;
+}
+
+static void attention_case(const batch *b, const shape *s,
+                           const iso_paged_attention_attributes *attributes, iso_scheme from,
+                           iso_scheme cache, iso_scheme to, bool alibi) {
+  cpu_case job;
+  attention_begin(&job, b, s, attributes, from, cache, to, alibi);
+  cpu_case_run(&job, &device);
+  cpu_case_end(&job);
+}
+
+static void test_schemes(void **state) {
+  (void)state;
+  iso_paged_attention_attributes plain = {sizeof plain, 0, 1, 0, 0};
+  const shape s = {9, 3, 64, 64, 16};
+  for (size_t cache = 0; cache < 4; cache++)
+    for (size_t from = 0; from < 3; from++) {
+      attention_case(&MIXED, &s, &plain, FLOATS[from], CACHES[cache], FLOATS[(from + cache) % 3],
+                     false);
+      attention_case(&DECODE, &s, &plain, FLOATS[from], CACHES[cache], FLOATS[from], false);
+      attention_case(&ONE_LONG, &s, &plain, FLOATS[from], CACHES[cache], FLOATS[from], true);
+    }
+}
+
+static void test_shapes(void **state) {
+  (void)state;
+  iso_paged_attention_attributes plain = {sizeof plain, 0, 1, 0, 0};
+  const shape shapes[] = {
+      {4, 4, 64, 64, 16},  {8, 1, 32, 32, 8},    {4, 2, 80, 80, 16},  {2, 1, 128, 128, 32},
+      {6, 2, 96, 64, 16},  {3, 3, 17, 5, 3},     {40, 1, 64, 64, 16}, {14, 2, 64, 64, 64},
+      {1, 1, 256, 256, 1}, {16, 2, 128, 40, 16}, {5, 1, 1, 4, 4},
+  };
+  for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+    attention_case(&MIXED, &shapes[i], &plain, ISO_SCHEME_F32, ISO_SCHEME_F32, ISO_SCHEME_F32,
+                   false);
+    attention_case(&DECODE, &shapes[i], &plain, ISO_SCHEME_F32, ISO_SCHEME_F16, ISO_SCHEME_F32,
+                   false);
+  }
+}
+
+static void test_features(void **state) {
+  (void)state;
+  const shape s = {6, 2, 64, 64, 16};
+  const uint32_t windows[] = {0, 1, 7, 32, 64, 4096};
+  for (uint32_t causal = 0; causal < 2; causal++)
+    for (size_t window = 0; window < sizeof windows / sizeof windows[0]; window++)
+      for (int cap = 0; cap < 2; cap++)
+        for (int alibi = 0; alibi < 2; alibi++) {
+          iso_paged_attention_attributes attributes = {sizeof attributes, cap ? 0.3f : 0.0f, causal,
+                                                       windows[window], cap ? 2.0f : 0.0f};
+          attention_case(&MIXED, &s, &attributes, ISO_SCHEME_F32, ISO_SCHEME_F32, ISO_SCHEME_F32,
+                         alibi);
+          attention_case(&DECODE, &s, &attributes, ISO_SCHEME_F32, ISO_SCHEME_BF16, ISO_SCHEME_F32,
+                         alibi);
+        }
+}
+
+/* Scores of several thousand: a softmax that is nearly one-hot, and nothing overflows. */
+static void test_large_scores(void **state) {
+  (void)state;
+  iso_paged_attention_attributes attributes = {sizeof attributes, 1000.0f, 1, 0, 0};
+  const shape s = {6, 2, 64, 64, 16};
+  cpu_case job;
+  attention_begin(&job, &MIXED, &s, &attributes, ISO_SCHEME_F32, ISO_SCHEME_F32, ISO_SCHEME_F32,
+                  false);
+  job.tolerance = 1e-2; /* exp of a score of 1e4 magnifies its rounding by as much */
+  cpu_case_run(&job, &device);
+  cpu_case_end(&job);
+}
+
+static void test_bad_indices(void **state) {
+  (void)state;
+  iso_paged_attention_attributes plain = {sizeof plain, 0, 1, 0, 0};
+  const shape s = {6, 2, 64, 64, 16};
+  cpu_case job;
+  operands made = attention_begin(&job, &MIXED, &s, &plain, ISO_SCHEME_F32, ISO_SCHEME_F32,
+                                  ISO_SCHEME_F32, false);
+  struct {
+    int32_t *place, value;
+  } faults[] = {{&made.table[0], -1},    {&made.table[0], 1 << 20}, {&made.start[2], -1},
+                {&made.start[2], 90},    {&made.length[0], -1},     {&made.length[0], 2},
+                {&made.length[3], 1000}, {&made.context[2], 18},    {&made.context[2], 1 << 20},
+                {&made.context[0], 0}};
+  for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++) {
+    int32_t kept = *faults[i].place;
+    *faults[i].place = faults[i].value;
+    cpu_case_run(&job, &device);
+    *faults[i].place = kept;
+  }
+  cpu_case_run(&job, &device);
+  cpu_case_end(&job);
+}
+
+/* ---- Sameness ---------------------------------------------------------------------------------
+ */
+
+/* Runs the best record on a device of its own; the caller frees the answer. */
+static float *answer_of(cpu_case *job, uint32_t n_threads) {
+  cpu_test_device other;
+  assert_true(cpu_test_open(&other, iso_cpu_tier_name(device.device->tier), n_threads));
+  const iso_kernel *best = NULL;
+  for (uint32_t i = 0; i < other.backend->kernel_count; i++) {
+    const iso_kernel *kernel = &other.backend->kernels[i];
+    if (cpu_record_accepts(&other, kernel, &job->arguments) && (!best || kernel->rank > best->rank))
+      best = kernel;
+  }
+  assert_non_null(best);
+  iso_op_arguments arguments = job->arguments;
+  iso_buffer inputs[ISO_MAX_INPUTS] = {0}, workspace = {0};
+  for (uint32_t i = 0; i < arguments.n_inputs; i++) {
+    inputs[i].data = job->inputs[i];
+    arguments.inputs[i].buffer = &inputs[i];
+  }
+  iso_buffer output = {.data = malloc(job->output_bytes[0])};
+  arguments.outputs[0].buffer = &output;
+  arguments.workspace_bytes = best->workspace(other.device, &job->arguments);
+  workspace.data = aligned_alloc(64, (arguments.workspace_bytes + 63) / 64 * 64);
+  arguments.workspace = &workspace;
+  memset(output.data, POISON, job->output_bytes[0]);
+  assert_int_equal(best->launch(other.queue, &arguments), ISO_OK);
+  free(workspace.data);
+  cpu_test_close(&other);
+  return (float *)(void *)output.data;
+}
+
+/* Bit for bit the same for any number of threads, whether chunks are split or not. */
+static void test_threads_do_not_matter(void **state) {
+  (void)state;
+  iso_paged_attention_attributes plain = {sizeof plain, 0, 1, 0, 0};
+  const shape s = {9, 3, 64, 64, 16};
+  const batch *batches[] = {&ONE_LONG, &DECODE, &MIXED};
+  for (size_t i = 0; i < 3; i++) {
+    cpu_case job;
+    attention_begin(&job, batches[i], &s, &plain, ISO_SCHEME_F32, ISO_SCHEME_F16, ISO_SCHEME_F32,
+                    false);
+    float *alone = answer_of(&job, 1);
+    for (uint32_t n_threads = 2; n_threads <= 7; n_threads++) {
+      float *shared = answer_of(&job, n_threads);
+      assert_memory_equal(alone, shared, job.output_bytes[0]);
+      free(shared);
+    }
+    free(alone);
+    cpu_case_end(&job);
+  }
+}
+
+/* A row is bit for bit the same alone and in a batch, if the block table is as wide. */
+static void test_batches_do_not_matter(void **state) {
+  (void)state;
+  iso_paged_attention_attributes plain = {sizeof plain, 0, 1, 0, 0};
+  const shape s = {9, 3, 64, 64, 16};
+  cpu_case job;
+  operands made = attention_begin(&job, &MIXED, &s, &plain, ISO_SCHEME_F32, ISO_SCHEME_F32,
+                                  ISO_SCHEME_F32, false);
+  float *together = answer_of(&job, 3);
+  int64_t row_floats = job.arguments.outputs[0].strides[0] / (int64_t)sizeof(float);
+  int64_t head_floats = job.arguments.outputs[0].strides[1] / (int64_t)sizeof(float);
+  for (int64_t only = 0; only < MIXED.n_sequences; only++) {
+    for (int64_t i = 0; i < MIXED.n_sequences; i++)
+      made.length[i] = i == only ? MIXED.rows[i] : 0;
+    float *alone = answer_of(&job, 1);
+    for (int64_t t = 0; t < MIXED.rows[only]; t++)
+      for (int64_t h = 0; h < s.n_heads; h++) {
+        int64_t place = (made.start[only] + t) * row_floats + h * head_floats;
+        assert_memory_equal(alone + place, together + place, 64 * sizeof(float));
+      }
+    free(alone);
+  }
+  free(together);
+  cpu_case_end(&job);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_schemes),
+      cmocka_unit_test(test_shapes),
+      cmocka_unit_test(test_features),
+      cmocka_unit_test(test_large_scores),
+      cmocka_unit_test(test_bad_indices),
+      cmocka_unit_test(test_threads_do_not_matter),
+      cmocka_unit_test(test_batches_do_not_matter),
+  };
+  return cpu_test_each_tier(&device, tests, sizeof tests / sizeof tests[0]);
+}
