@@ -1,0 +1,142 @@
+#include "models/chat/jinja/session.h"
+#include "models/chat/jinja/text.h"
+#include <string.h>
+
+static iso_status equal_lists(iso_jinja_session *session, const iso_jinja_list *a,
+                              const iso_jinja_list *b, bool *out_equal) {
+  *out_equal = a->count == b->count;
+  for (uint32_t i = 0; *out_equal && i < a->count && i < b->count; i++)
+    ISO_TRY(iso_jinja_equal(session, a->items[i], b->items[i], out_equal));
+  return ISO_OK;
+}
+
+static iso_status equal_dicts(iso_jinja_session *session, const iso_jinja_dict *a,
+                              const iso_jinja_dict *b, bool *out_equal) {
+  *out_equal = a->count == b->count;
+  for (uint32_t i = 0; *out_equal && i < a->count; i++) {
+    iso_jinja_value *other;
+    ISO_TRY(iso_jinja_dict_find(session, b, a->entries[i].key, &other));
+    *out_equal = other != NULL;
+    if (other)
+      ISO_TRY(iso_jinja_equal(session, a->entries[i].value, *other, out_equal));
+  }
+  return ISO_OK;
+}
+
+iso_status iso_jinja_equal(iso_jinja_session *session, iso_jinja_value a, iso_jinja_value b,
+                           bool *out_equal) {
+  int64_t integers[2];
+  double numbers[2];
+  if (iso_jinja_as_integer(a, &integers[0]) && iso_jinja_as_integer(b, &integers[1])) {
+    *out_equal = integers[0] == integers[1];
+    return ISO_OK;
+  }
+  if (iso_jinja_as_number(a, &numbers[0]) && iso_jinja_as_number(b, &numbers[1])) {
+    *out_equal = numbers[0] == numbers[1];
+    return ISO_OK;
+  }
+  *out_equal = false;
+  if (a.kind != b.kind)
+    return ISO_OK;
+  switch (a.kind) {
+  case ISO_JINJA_ABSENT:
+  case ISO_JINJA_UNDEFINED:
+  case ISO_JINJA_NONE:
+    *out_equal = true;
+    return ISO_OK;
+  case ISO_JINJA_STRING:
+    *out_equal = iso_jinja_same_text(a, b);
+    return iso_jinja_spend(session, *out_equal ? a.length / 64 : 0);
+  case ISO_JINJA_LIST:
+  case ISO_JINJA_TUPLE:
+    ISO_TRY(iso_jinja_enter(session));
+    ISO_TRY(equal_lists(session, a.list, b.list, out_equal));
+    iso_jinja_leave(session);
+    return ISO_OK;
+  case ISO_JINJA_DICT:
+    ISO_TRY(iso_jinja_enter(session));
+    ISO_TRY(equal_dicts(session, a.dict, b.dict, out_equal));
+    iso_jinja_leave(session);
+    return ISO_OK;
+  default: /* by identity */
+    *out_equal = a.dict == b.dict;
+    return ISO_OK;
+  }
+}
+
+static int order_text(iso_jinja_value a, iso_jinja_value b) {
+  size_t shared = a.length < b.length ? a.length : b.length;
+  int order = shared ? memcmp(a.string, b.string, shared) : 0; /* UTF-8 sorts as code points do */
+  return order ? order : (a.length > b.length) - (a.length < b.length);
+}
+
+static iso_status order_lists(iso_jinja_session *session, const iso_jinja_list *a,
+                              const iso_jinja_list *b, const char *operation, int *out_order) {
+  for (uint32_t i = 0; i < a->count && i < b->count; i++) {
+    bool equal;
+    ISO_TRY(iso_jinja_equal(session, a->items[i], b->items[i], &equal));
+    if (!equal)
+      return iso_jinja_order(session, a->items[i], b->items[i], operation, out_order);
+  }
+  *out_order = (a->count > b->count) - (a->count < b->count);
+  return ISO_OK;
+}
+
+iso_status iso_jinja_order(iso_jinja_session *session, iso_jinja_value a, iso_jinja_value b,
+                           const char *operation, int *out_order) {
+  int64_t integers[2];
+  double numbers[2];
+  if (iso_jinja_as_integer(a, &integers[0]) && iso_jinja_as_integer(b, &integers[1])) {
+    *out_order = (integers[0] > integers[1]) - (integers[0] < integers[1]);
+    return ISO_OK;
+  }
+  if (iso_jinja_as_number(a, &numbers[0]) && iso_jinja_as_number(b, &numbers[1])) {
+    *out_order = (numbers[0] > numbers[1]) - (numbers[0] < numbers[1]);
+    return ISO_OK;
+  }
+  if (a.kind == ISO_JINJA_UNDEFINED || b.kind == ISO_JINJA_UNDEFINED)
+    return iso_jinja_fail_undefined(session, a.kind == ISO_JINJA_UNDEFINED ? a : b);
+  if (a.kind == ISO_JINJA_STRING && b.kind == ISO_JINJA_STRING) {
+    *out_order = order_text(a, b);
+    return iso_jinja_spend(session, 1);
+  }
+  if (iso_jinja_is_sequence(a) && a.kind == b.kind) {
+    ISO_TRY(iso_jinja_enter(session));
+    ISO_TRY(order_lists(session, a.list, b.list, operation, out_order));
+    iso_jinja_leave(session);
+    return ISO_OK;
+  }
+  return iso_jinja_fail(session, ISO_ERROR_INVALID_ARGUMENT,
+                        "'%s' not supported between instances of '%s' and '%s'", operation,
+                        iso_jinja_type_name(a), iso_jinja_type_name(b));
+}
+
+iso_status iso_jinja_contains(iso_jinja_session *session, iso_jinja_value container,
+                              iso_jinja_value item, bool *out_contains) {
+  *out_contains = false;
+  if (container.kind == ISO_JINJA_UNDEFINED)
+    return ISO_OK;
+  if (container.kind == ISO_JINJA_STRING) {
+    if (item.kind == ISO_JINJA_UNDEFINED)
+      return iso_jinja_fail_undefined(session, item);
+    if (item.kind != ISO_JINJA_STRING)
+      return iso_jinja_fail(session, ISO_ERROR_INVALID_ARGUMENT,
+                            "'in <string>' requires string as left operand, not %s",
+                            iso_jinja_type_name(item));
+    *out_contains = iso_jinja_find(container, item, 0) != SIZE_MAX;
+    return iso_jinja_spend(session, container.length / 64);
+  }
+  if (container.kind == ISO_JINJA_DICT) {
+    iso_jinja_value *found;
+    ISO_TRY(iso_jinja_dict_find(session, container.dict, item, &found));
+    *out_contains = found != NULL;
+    return ISO_OK;
+  }
+  if (!iso_jinja_is_sequence(container))
+    return iso_jinja_fail(session, ISO_ERROR_INVALID_ARGUMENT,
+                          "argument of type '%s' is not iterable", iso_jinja_type_name(container));
+  ISO_TRY(iso_jinja_spend(session, container.list->count / 8));
+  for (uint32_t i = 0; !*out_contains && i < container.list->count; i++)
+    ISO_TRY(iso_jinja_equal(session, container.list->items[i], item, out_contains));
+  return ISO_OK;
+}
