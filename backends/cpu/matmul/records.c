@@ -1,74 +1,39 @@
-/* The records of `matmul` on CPUs, and the product that takes every scheme: a weight row is
- * decoded to f32 and multiplied with every activation row. */
-#include "backends/cpu/cpu.h"
+/* The records of matrix products on CPUs. */
+#include "backends/cpu/matmul/generic.h"
+#include "backends/cpu/matmul/product.h"
 
-#include <string.h>
+#define QUANTIZED                                                                                  \
+  (ISO_SCHEME_BIT(ISO_SCHEME_Q8_0) | ISO_SCHEME_BIT(ISO_SCHEME_Q4_0) |                             \
+   ISO_SCHEME_BIT(ISO_SCHEME_Q4_1) | ISO_SCHEME_BIT(ISO_SCHEME_Q5_0) |                             \
+   ISO_SCHEME_BIT(ISO_SCHEME_Q5_1) | ISO_SCHEME_BIT(ISO_SCHEME_IQ4_NL) |                           \
+   ISO_SCHEME_BIT(ISO_SCHEME_Q2_K) | ISO_SCHEME_BIT(ISO_SCHEME_Q3_K) |                             \
+   ISO_SCHEME_BIT(ISO_SCHEME_Q4_K) | ISO_SCHEME_BIT(ISO_SCHEME_Q5_K) |                             \
+   ISO_SCHEME_BIT(ISO_SCHEME_Q6_K))
 
-typedef struct generic_matmul {
-  const iso_op_arguments *arguments;
-  iso_cpu_pool *pool;
-  float *x;    /* [m, k], activations as f32 */
-  float *rows; /* [threads, k], one decoded weight row a thread */
-  int64_t m, n, k;
-} generic_matmul;
-
-static int64_t padded(int64_t elements) { return (elements + 15) / 16 * 16; }
-
-static uint64_t generic_workspace(const iso_device *device, const iso_op_arguments *arguments) {
-  uint64_t k = (uint64_t)padded(arguments->inputs[1].dims[1]);
-  uint64_t m = (uint64_t)iso_cpu_row_count(&arguments->inputs[0]);
-  return (m + iso_cpu_pool_size(device->pool)) * k * sizeof(float);
-}
-
-/* Eight partial sums bound the error growth of a long row and let the loop vectorise. */
-static float dot(const float *a, const float *b, int64_t n) {
-  float sums[8] = {0};
-  int64_t i = 0;
-  for (; i + 8 <= n; i += 8)
-    for (int lane = 0; lane < 8; lane++)
-      sums[lane] += a[i + lane] * b[i + lane];
-  for (; i < n; i++)
-    sums[i % 8] += a[i] * b[i];
-  return ((sums[0] + sums[4]) + (sums[2] + sums[6])) + ((sums[1] + sums[5]) + (sums[3] + sums[7]));
-}
-
-static void generic_task(void *context, uint32_t thread, uint32_t n_threads) {
-  generic_matmul *job = context;
-  const iso_tensor *x = &job->arguments->inputs[0], *weight = &job->arguments->inputs[1];
-  const iso_tensor *y = &job->arguments->outputs[0];
-  const float *bias = iso_cpu_address(&job->arguments->inputs[2]);
-  int64_t stride = padded(job->k), begin, end;
-  iso_cpu_share(job->m, 1, thread, n_threads, &begin, &end);
-  for (int64_t i = begin; i < end; i++)
-    iso_scheme_decode_row(x->scheme, iso_cpu_row(x, i), job->x + i * stride, job->k);
-  iso_cpu_barrier(job->pool, n_threads);
-  float *row = job->rows + thread * stride;
-  iso_cpu_share(job->n, 16, thread, n_threads, &begin, &end);
-  for (int64_t j = begin; j < end; j++) {
-    iso_scheme_decode_row(weight->scheme, iso_cpu_row(weight, j), row, job->k);
-    for (int64_t i = 0; i < job->m; i++) {
-      float value = dot(job->x + i * stride, row, job->k) + (bias ? bias[j] : 0.0f);
-      uint8_t *out = iso_cpu_row(y, i);
-      iso_scheme_encode_row(y->scheme, &value, NULL, out + j * y->strides[y->n_dims - 1], 1);
-    }
+/* workspace() and launch() of a tier, for the kernels that `family` finds by weight scheme. */
+#define DEFINE_PRODUCT(name, family)                                                               \
+  static uint64_t name##_workspace(const iso_device *device, const iso_op_arguments *arguments) {  \
+    return iso_product_workspace(family(arguments->inputs[1].scheme), device, arguments);          \
+  }                                                                                                \
+  static iso_status name##_launch(iso_queue *queue, const iso_op_arguments *arguments) {           \
+    return iso_product_launch(family(arguments->inputs[1].scheme), queue, arguments);              \
   }
-}
 
-static iso_status generic_launch(iso_queue *queue, const iso_op_arguments *arguments) {
-  iso_cpu_pool *pool = queue->device->pool;
-  generic_matmul job = {.arguments = arguments, .pool = pool};
-  job.m = iso_cpu_row_count(&arguments->inputs[0]);
-  job.n = arguments->inputs[1].dims[0];
-  job.k = arguments->inputs[1].dims[1];
-  if (job.m == 0)
-    return ISO_OK;
-  job.x = iso_cpu_workspace(arguments);
-  job.rows = job.x + job.m * padded(job.k);
-  iso_cpu_parallel(pool, iso_cpu_threads_for(pool, job.n, 16), generic_task, &job);
-  return ISO_OK;
-}
+DEFINE_PRODUCT(avx2_integer, iso_avx2_integer_kernel)
+DEFINE_PRODUCT(avx2_float, iso_avx2_float_kernel)
+DEFINE_PRODUCT(avx512_integer, iso_avx512_integer_kernel)
+DEFINE_PRODUCT(avx512_float, iso_avx512_float_kernel)
 
-static const iso_kernel RECORDS[] = {
+#define PACKED_RECORD(TIER, tier_, family_, schemes_)                                              \
+  {                                                                                                \
+    .size = sizeof(iso_kernel), .op = ISO_OP_MATMUL, .name = "matmul." #family_ "." #tier_,        \
+    .schemes = schemes_, .activations = ISO_CPU_FLOAT_SCHEMES, .layout = ISO_CPU_LAYOUT_GROUPS,    \
+    .rank = ISO_CPU_RANK(ISO_CPU_TIER_##TIER, 0), .check = iso_cpu_check_##tier_,                  \
+    .workspace = tier_##_##family_##_workspace, .packed_bytes = iso_packed_bytes,                  \
+    .pack = iso_packed_pack, .launch = tier_##_##family_##_launch                                  \
+  }
+
+static const iso_kernel records[] = {
     {.size = sizeof(iso_kernel),
      .op = ISO_OP_MATMUL,
      .name = "matmul.generic",
@@ -76,9 +41,13 @@ static const iso_kernel RECORDS[] = {
      .activations = ISO_CPU_FLOAT_SCHEMES,
      .layout = ISO_LAYOUT_PLAIN,
      .rank = ISO_CPU_RANK(ISO_CPU_TIER_BASELINE, 0),
-     .workspace = generic_workspace,
-     .launch = generic_launch},
+     .workspace = iso_generic_matmul_workspace,
+     .launch = iso_generic_matmul_launch},
+    PACKED_RECORD(AVX2, avx2, integer, QUANTIZED),
+    PACKED_RECORD(AVX2, avx2, float, ISO_CPU_FLOAT_SCHEMES),
+    PACKED_RECORD(AVX512, avx512, integer, QUANTIZED),
+    PACKED_RECORD(AVX512, avx512, float, ISO_CPU_FLOAT_SCHEMES),
 };
 
-const iso_kernel *const iso_cpu_matmul_records = RECORDS;
-const uint32_t iso_cpu_matmul_record_count = sizeof RECORDS / sizeof RECORDS[0];
+const iso_kernel *const iso_cpu_matmul_records = records;
+const uint32_t iso_cpu_matmul_record_count = sizeof records / sizeof records[0];

@@ -1,0 +1,56 @@
+/* The packed layout of weights for matrix products on CPUs: ISO_CPU_LAYOUT_GROUPS.
+ *
+ * Sixteen output rows make a group, in which what belongs to the same place of each row lies
+ * together, so that a vector holds 16 rows (or 8) and no kernel ever adds across its lanes. One
+ * layout serves every instruction tier, costs at most 6% over the file's bytes (Q3_K; nothing for
+ * most schemes), and is read front to back by every product.
+ *
+ * A matrix is ceil(rows / 16) groups of `group_bytes`; missing rows of the last group are zero.
+ * A group is a plane of parameters (scales and minimums), padded to 64 bytes, then a plane of
+ * codes. Both planes hold the blocks of a row in order. Within a block:
+ *
+ *   parameters  each field item by item, 16 rows next to each other (packed.c lists the fields)
+ *   codes       64-byte units, four bytes of each row: of an 8-bit scheme four elements, of a
+ *               4-bit scheme the low nibbles are four elements and the high nibbles four others,
+ *               as the file's own block has them. Fifth and sixth bits lie in units before.
+ *
+ * Plain floats have no parameters. F32 is a unit of 16 rows an element, F16 half a unit, BF16 a
+ * unit a pair of elements (the last pair of an odd row is padded with zero). */
+#ifndef ISOMER_BACKENDS_CPU_MATMUL_PACKED_H
+#define ISOMER_BACKENDS_CPU_MATMUL_PACKED_H
+
+#include "backends/cpu/cpu.h"
+
+#define ISO_CPU_LAYOUT_GROUPS 1u
+#define ISO_CPU_GROUP_ROWS 16
+
+/* Where the parts of a packed matrix lie. */
+typedef struct iso_packed_shape {
+  iso_scheme scheme;
+  int64_t rows, elements; /* N and K */
+  int64_t groups;         /* ceil(rows / 16) */
+  int64_t blocks;         /* of a row; BF16: pairs, F16 and F32: elements */
+  uint32_t block_elements;
+  uint32_t parameter_bytes; /* of a block of 16 rows */
+  uint32_t code_bytes;      /* of a block of 16 rows */
+  uint64_t code_offset;     /* of the plane of codes in a group */
+  uint64_t group_bytes;     /* a multiple of 64 */
+} iso_packed_shape;
+
+/* False when the scheme has no packed layout or a row is not whole blocks. */
+bool iso_packed_shape_of(iso_scheme scheme, int64_t rows, int64_t elements,
+                         iso_packed_shape *out_shape);
+
+/* iso_kernel.packed_bytes and .pack of every record with this layout: [rows, elements], or
+ * [experts, rows, elements] as one packed matrix after the other. */
+iso_status iso_packed_bytes(const iso_device *device, const iso_host_weight *weight,
+                            uint64_t *out_bytes);
+iso_status iso_packed_pack(iso_queue *queue, const iso_host_weight *weight, iso_buffer *buffer,
+                           uint64_t offset);
+
+/* Decodes row `row` of a packed matrix to shape->elements floats: the values of the file, bit
+ * for bit. */
+void iso_packed_decode_row(const iso_packed_shape *shape, const void *packed, int64_t row,
+                           float *out_values);
+
+#endif

@@ -1,0 +1,114 @@
+/* Products of activation rows with packed weights: what a kernel supplies, what the driver does.
+ *
+ *   y[m, n] = sum over k of x[m, k] w[n, k], plus bias[n]
+ *
+ * The driver (product.c) prepares the activations once, splits the groups of 16 output rows over
+ * the threads, and calls one of two loops that a kernel supplies for a scheme and a tier:
+ *
+ *   few rows (up to 4)  `few` streams a group once, decoding codes in registers. The bytes of
+ *                       the weight are the floor: every other cost must hide behind them.
+ *   many rows           `expand` decodes a stretch of a few groups into a panel that stays in the
+ *                       first-level cache; `many` multiplies it with 4 rows at a time. The
+ *                       multiply-adds are the floor.
+ *
+ * Both add the same terms in the same order with the same roundings, so that a row's result does
+ * not depend on how many rows came with it, bit for bit.
+ *
+ * Activations lie in panels of 4 rows, the last one of what is left. A panel of R rows holds
+ *   values       [K / 4][R][4] int8 for quantized weights, [K][R] f32 for float weights
+ *   scales       [K / 32][R] f32: an int8 value times its scale is the activation
+ *   corrections  [K / sub_elements][R]: int32 -offset * sum(values) that integer sums start
+ *                from, or f32 scale * sum(values) that multiplies the minimum; whichever the
+ *                scheme needs. */
+#ifndef ISOMER_BACKENDS_CPU_MATMUL_PRODUCT_H
+#define ISOMER_BACKENDS_CPU_MATMUL_PRODUCT_H
+
+#include "backends/cpu/matmul/packed.h"
+
+#define ISO_PANEL_ROWS 4
+/* Elements of an activation that share a scale. */
+#define ISO_ACTIVATION_BLOCK 32
+
+/* Activations of one panel from some element on; all rows advance together. */
+typedef struct iso_panel {
+  const uint8_t *values;
+  const float *scales;
+  const void *corrections;
+} iso_panel;
+
+/* What `few` computes: out[r * out_stride + i] = row r of the panel times row i of the groups,
+ * for the 16 * n_groups rows of consecutive groups. */
+typedef void (*iso_product_few)(const iso_packed_shape *shape, const uint8_t *groups,
+                                int64_t n_groups, iso_panel panel, float *out, int64_t out_stride);
+
+/* Decodes elements [begin, begin + count) of one group into a stretch. Multiples of the block. */
+typedef void (*iso_product_expand)(const iso_packed_shape *shape, const uint8_t *group,
+                                   int64_t begin, int64_t count, uint8_t *out_stretch);
+
+/* sums[r * 16 * tile_groups + i] += the products over `count` elements of a tile of up to
+ * tile_groups stretches, `stride` bytes from each other. */
+typedef void (*iso_product_many)(const uint8_t *stretches, uint64_t stride, int64_t n_groups,
+                                 int64_t count, iso_panel panel, float *sums);
+
+typedef struct iso_product_kernel {
+  uint32_t value_bytes;      /* of an activation: 1 int8, 4 f32 */
+  uint32_t sub_elements;     /* int8: elements that share a correction, 16 or 32; else 0 */
+  int32_t offset;            /* int8: what codes are stored plus; 0 where `minimum` */
+  bool minimum;              /* int8: the scheme has minimums */
+  uint32_t stretch_elements; /* elements that `expand` and `many` take at a time, at most */
+  uint32_t stretch_bytes;    /* of an expanded stretch; 0: the packed codes serve as they are */
+  uint32_t tile_groups;      /* groups of a tile, 1 to ISO_MAX_TILE_GROUPS */
+  uint32_t few_groups;       /* groups that `few` likes to take together */
+  iso_product_few few[ISO_PANEL_ROWS];   /* by rows - 1 */
+  iso_product_expand expand;             /* NULL where stretch_bytes is 0 */
+  iso_product_many many[ISO_PANEL_ROWS]; /* by rows - 1 */
+} iso_product_kernel;
+
+#define ISO_MAX_TILE_GROUPS 4
+
+/* The kernel of a scheme in a tier; NULL where there is none. */
+const iso_product_kernel *iso_avx2_integer_kernel(iso_scheme scheme);
+const iso_product_kernel *iso_avx2_float_kernel(iso_scheme scheme);
+const iso_product_kernel *iso_avx512_integer_kernel(iso_scheme scheme);
+const iso_product_kernel *iso_avx512_float_kernel(iso_scheme scheme);
+
+/* ---- Activations ---------------------------------------------------------------------------- */
+
+/* Prepared activations of `rows` rows, in one piece of memory. */
+typedef struct iso_activations {
+  uint8_t *values;
+  float *scales;
+  int32_t *corrections;
+  int64_t rows, elements;
+} iso_activations;
+
+/* Bytes of the prepared activations; monotonic in rows. */
+uint64_t iso_activations_bytes(const iso_product_kernel *kernel, int64_t rows, int64_t elements);
+/* Lays them out in `memory` (64-byte aligned). */
+iso_activations iso_activations_at(const iso_product_kernel *kernel, void *memory, int64_t rows,
+                                   int64_t elements);
+/* The panel of rows from `row` (a multiple of 4) on, at `element` (a multiple of 32 for int8). */
+iso_panel iso_activations_panel(const iso_product_kernel *kernel,
+                                const iso_activations *activations, int64_t row, int64_t element);
+/* Prepares the panel that starts at `row`, from as many f32 rows. */
+void iso_activations_prepare(const iso_product_kernel *kernel, const iso_activations *activations,
+                             int64_t row, const float *const *rows);
+
+/* Quantizes one row of a panel of `panel_rows` to int8: for each 32 elements a scale of
+ * max |x| / 127, values rounded to nearest even, within +-127. A block that holds NaN or an
+ * infinity gets such a scale, so that it shows in every product. `values`, `scales` and
+ * `corrections` point at the row's first entries; entries of a row are panel_rows apart. */
+void iso_avx2_quantize_row(const iso_product_kernel *kernel, const float *x, int64_t elements,
+                           int64_t panel_rows, uint8_t *values, float *scales,
+                           int32_t *corrections);
+
+/* ---- Launch -----------------------------------------------------------------------------------
+ */
+
+/* workspace() and launch() of `matmul` with a kernel. */
+uint64_t iso_product_workspace(const iso_product_kernel *kernel, const iso_device *device,
+                               const iso_op_arguments *arguments);
+iso_status iso_product_launch(const iso_product_kernel *kernel, iso_queue *queue,
+                              const iso_op_arguments *arguments);
+
+#endif

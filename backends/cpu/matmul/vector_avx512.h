@@ -1,0 +1,79 @@
+/* The vector operations of the product kernels, 16 rows wide: AVX-512 with VNNI.
+ *
+ * vector_avx2.h has the same names 8 rows wide. A kernel template includes one of them and is
+ * written once. `vec` holds integers or bytes, `vecf` one float a row. */
+#ifndef ISOMER_BACKENDS_CPU_MATMUL_VECTOR_AVX512_H
+#define ISOMER_BACKENDS_CPU_MATMUL_VECTOR_AVX512_H
+
+#include <immintrin.h>
+#include <stdint.h>
+
+#define VEC_NAME(name) iso_avx512_##name
+#define VEC_LANES 16
+/* Vectors of accumulators a tile of 4 activation rows holds in registers. */
+#define VEC_INTEGER_TILE 2
+#define VEC_FLOAT_TILE 4
+/* Whether a dot product takes 8-bit codes as they are stored, plus 128. */
+#define VEC_DOT_UNSIGNED 1
+
+typedef __m512i vec;
+typedef __m512 vecf;
+
+static inline vec vec_load(const void *from) { return _mm512_loadu_si512(from); }
+static inline void vec_store(void *to, vec a) { _mm512_storeu_si512(to, a); }
+static inline vec vec_zero(void) { return _mm512_setzero_si512(); }
+static inline vec vec_all(uint8_t byte) { return _mm512_set1_epi8((char)byte); }
+static inline vec vec_all_word(const void *from) {
+  return _mm512_set1_epi32(*(const int32_t *)from);
+}
+static inline vec vec_all_int(int32_t value) { return _mm512_set1_epi32(value); }
+static inline vec vec_and(vec a, vec b) { return _mm512_and_si512(a, b); }
+static inline vec vec_or(vec a, vec b) { return _mm512_or_si512(a, b); }
+/* Shifts of 32-bit lanes by a constant. */
+#define vec_left(a, bits) _mm512_slli_epi32(a, bits)
+#define vec_right(a, bits) _mm512_srli_epi32(a, bits)
+/* Entry `index` (0 to 15) of a table of 16 bytes, for each byte. */
+static inline vec vec_look_up(const uint8_t table[16], vec index) {
+  return _mm512_shuffle_epi8(
+      _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)table)), index);
+}
+
+/* One step of sums over four codes a row, u8 times s8, exact in 32 bits. `narrow` is scratch of
+ * the tiers without VNNI; `bits` bounds the codes; `step` counts steps of one sum from 0 and
+ * `steps` is how many it has. All three are constants. */
+static inline void vec_dot(vec *sum, vec *narrow, vec codes, vec activations, int bits, int step,
+                           int steps) {
+  (void)narrow, (void)bits, (void)step, (void)steps;
+  *sum = _mm512_dpbusd_epi32(*sum, codes, activations);
+}
+
+static inline vecf vecf_zero(void) { return _mm512_setzero_ps(); }
+static inline vecf vecf_load(const float *from) { return _mm512_loadu_ps(from); }
+static inline void vecf_store(float *to, vecf a) { _mm512_storeu_ps(to, a); }
+static inline vecf vecf_all(const float *from) { return _mm512_set1_ps(*from); }
+static inline vecf vecf_mul(vecf a, vecf b) { return _mm512_mul_ps(a, b); }
+static inline vecf vecf_negate(vecf a) { return _mm512_xor_ps(a, _mm512_set1_ps(-0.0f)); }
+/* a b + c, rounded once. */
+static inline vecf vecf_fma(vecf a, vecf b, vecf c) { return _mm512_fmadd_ps(a, b, c); }
+static inline vecf vecf_from_int(vec a) { return _mm512_cvtepi32_ps(a); }
+static inline vecf vecf_from_bits(vec a) { return _mm512_castsi512_ps(a); }
+/* Sixteen halves, unsigned bytes or signed bytes, one a row. */
+static inline vecf vecf_load_half(const void *from) {
+  return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)from));
+}
+static inline vecf vecf_load_u8(const void *from) {
+  return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)from)));
+}
+static inline vecf vecf_load_i8(const void *from) {
+  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)from)));
+}
+/* Bits shift to shift + 3 (0 or 4, a constant) of sixteen bytes, one a row. */
+#define vecf_load_nibble(from, shift)                                                              \
+  _mm512_cvtepi32_ps(_mm512_and_si512(                                                             \
+      _mm512_srli_epi32(                                                                           \
+          _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(from))), shift),    \
+      _mm512_set1_epi32(15)))
+
+static inline void vec_prefetch(const void *at) { _mm_prefetch(at, _MM_HINT_T0); }
+
+#endif
