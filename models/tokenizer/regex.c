@@ -30,7 +30,7 @@ struct iso_matcher {
 typedef struct translation {
   const char *pattern;
   size_t length, at;
-  bool in_class;
+  size_t in_class;     /* depth; a class within a class is a union with it */
   bool after_interval; /* the last item was {n,m} */
   iso_text out;
 } translation;
@@ -224,15 +224,18 @@ static iso_status translate_group(translation *t) {
 }
 
 static iso_status translate_in_class(translation *t) {
-  char c = t->pattern[t->at];
-  if (c == '[')
-    return refuse(t, t->at + 1 < t->length && t->pattern[t->at + 1] == ':' ? "a POSIX class"
-                                                                           : "a nested class");
-  if (c == '&' && t->at + 1 < t->length && t->pattern[t->at + 1] == '&')
+  char c = t->pattern[t->at], next = t->at + 1 < t->length ? t->pattern[t->at + 1] : 0;
+  if (c == '[' && (next == ':' || next == '^' || next == ']'))
+    return refuse(t, next == ':' ? "a POSIX class" : "a negated or empty class in a class");
+  if (c == '&' && next == '&')
     return refuse(t, "&& in a class");
-  if (c == ']')
-    t->in_class = false;
   t->at++;
+  if (c == '[') {
+    t->in_class++;
+    return ISO_OK;
+  }
+  if (c == ']' && --t->in_class > 0)
+    return ISO_OK;
   return iso_text_append(&t->out, &c, 1);
 }
 
@@ -249,7 +252,7 @@ static iso_status translate_item(translation *t) {
   t->at++;
   ISO_TRY(iso_text_append(&t->out, &c, 1));
   if (c == '[') {
-    t->in_class = true;
+    t->in_class = 1;
     if (t->at < t->length && t->pattern[t->at] == '^') {
       t->at++;
       ISO_TRY(emit(t, "^"));

@@ -10,7 +10,8 @@
  *   \v \uHHHH      the vertical tab, a code point
  *   ^ $            at every line
  *   (?m            the dot matches newlines
- *   refused        nested classes, "&&", POSIX classes, {n,m}+, {n,m}?, \h, \X, \K, \G, \R, \W in a
+ *   [a[bc]]        the union
+ *   refused        [a[^b]], "&&", POSIX classes, {n,m}+, {n,m}?, \h, \X, \K, \G, \R, \W in a
  * class
  *
  * The Unicode version is that of the PCRE2 in use: characters that it does not know yet fall in

@@ -27,6 +27,10 @@ ISO_MUST_CHECK iso_status iso_tokenizer_create(iso_vocabulary *vocabulary,
  * generation_config.json where present. NOT_FOUND names the file that is missing. */
 ISO_MUST_CHECK iso_status iso_tokenizer_create_from_folder(const char *path,
                                                            iso_tokenizer **out_tokenizer);
+/* From a GGUF file's metadata (models/formats/gguf.h), which may be closed afterwards. */
+typedef struct iso_gguf iso_gguf;
+ISO_MUST_CHECK iso_status iso_tokenizer_create_from_gguf(const iso_gguf *gguf,
+                                                         iso_tokenizer **out_tokenizer);
 void iso_tokenizer_destroy(iso_tokenizer *tokenizer);
 
 #define ISO_TOKENIZE_ADD_SPECIAL 1u   /* BOS, EOS: what the model expects around a text */

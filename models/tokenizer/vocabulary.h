@@ -148,7 +148,10 @@ ISO_MUST_CHECK iso_status iso_vocabulary_add_decoder(iso_vocabulary *vocabulary,
  * included. UNSUPPORTED, with the name, when it is not in pretokenizers.def. *out_add_bos is the
  * family's default where the file does not say. */
 ISO_MUST_CHECK iso_status iso_vocabulary_use_pretokenizer(iso_vocabulary *vocabulary,
-                                                          const char *name, bool *out_add_bos);
+                                                          const char *name, size_t length,
+                                                          bool *out_add_bos);
+/* The names it knows; NULL past the last. */
+const char *iso_pretokenizer_name_at(size_t index);
 
 /* Adds what a SentencePiece vocabulary needs around its model: the normalizer (with `charsmap`,
  * may be NULL), and the decoder. */
