@@ -183,7 +183,7 @@ void *iso_device_map(iso_open_device *device, iso_buffer *buffer) {
   return address;
 }
 
-static iso_status need_staging(device_object *object) {
+static iso_status make_staging(device_object *object) {
   if (object->staging)
     return ISO_OK;
   iso_open_device *open = &object->open;
@@ -198,11 +198,16 @@ static iso_status need_staging(device_object *object) {
   return ISO_OK;
 }
 
+iso_status iso_device_need_staging(iso_open_device *device) {
+  bool mappable = device->info.features & ISO_FEATURE_HOST_MEMORY;
+  return mappable ? ISO_OK : make_staging((device_object *)device);
+}
+
 /* Through the staging buffer, a piece at a time. */
 static iso_status upload_staged(device_object *object, iso_buffer *target, uint64_t offset,
                                 const char *source, uint64_t bytes) {
   iso_open_device *open = &object->open;
-  ISO_TRY(need_staging(object));
+  ISO_TRY(make_staging(object));
   for (uint64_t done = 0; done < bytes;) {
     uint64_t piece = bytes - done < STAGING_BYTES ? bytes - done : STAGING_BYTES;
     memcpy(object->staging_address, source + done, piece);
@@ -216,7 +221,7 @@ static iso_status upload_staged(device_object *object, iso_buffer *target, uint6
 static iso_status download_staged(device_object *object, iso_buffer *source, uint64_t offset,
                                   char *target, uint64_t bytes) {
   iso_open_device *open = &object->open;
-  ISO_TRY(need_staging(object));
+  ISO_TRY(make_staging(object));
   for (uint64_t done = 0; done < bytes;) {
     uint64_t piece = bytes - done < STAGING_BYTES ? bytes - done : STAGING_BYTES;
     ISO_TRY(open->queue_table.copy(open->queue, object->staging, 0, source, offset + done, piece));

@@ -235,7 +235,8 @@ typedef struct iso_queue_table {
   uint32_t size;
   iso_status (*create)(iso_device *device, iso_queue **out_queue);
   void (*destroy)(iso_queue *queue);
-  /* Work runs in the order it was enqueued. Regions of one copy do not overlap. */
+  /* Work runs in the order it was enqueued. Regions of one copy do not overlap. A buffer may be
+   * of another device of the same backend, whose queue the core has made this one wait for. */
   iso_status (*copy)(iso_queue *queue, iso_buffer *target, uint64_t target_offset,
                      iso_buffer *source, uint64_t source_offset, uint64_t bytes);
   iso_status (*fill)(iso_queue *queue, iso_buffer *target, uint64_t offset, uint64_t bytes,

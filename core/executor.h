@@ -1,0 +1,84 @@
+/* The executor's parts: memory (executor.c), weights (executor_weights.c), one step of the model
+ * (executor_run.c). */
+#ifndef ISOMER_CORE_EXECUTOR_H
+#define ISOMER_CORE_EXECUTOR_H
+
+#include <isomer/plan.h>
+#include <stdatomic.h>
+
+/* A weight on a device; executors of one model share it. */
+typedef struct executor_weight {
+  atomic_uint references;
+  iso_open_device *device;
+  iso_buffer *buffer;
+  uint64_t bytes;
+  bool imported;
+} executor_weight;
+
+/* A dimension that is set when the sizes of a step change. */
+typedef struct executor_patch {
+  int64_t *dim;
+  iso_symbol symbol;
+} executor_patch;
+
+/* A step of the plan with everything looked up. */
+typedef struct executor_step {
+  const iso_plan_step *plan;
+  const iso_kernel *kernel; /* LAUNCH: chosen for the sizes in force; NULL: nothing to do */
+  iso_op_arguments arguments;
+  bool depends_on_sizes;
+  uint64_t copy_unit; /* COPY: bytes a row of `copy_symbol`, or in all when that is NONE */
+  iso_symbol copy_symbol;
+  uint64_t copy_bytes; /* COPY: at the sizes in force */
+} executor_step;
+
+/* What the executor holds on one device. */
+typedef struct executor_device {
+  iso_open_device *open;
+  bool used;
+  iso_buffer *arena;
+  uint8_t *arena_address; /* NULL where memory cannot be mapped */
+  iso_buffer *input;
+  iso_buffer *input_staging; /* where memory cannot be mapped */
+  uint8_t *input_address;    /* of `input` itself, or of its staging buffer */
+  uint64_t needed_bytes;     /* what this executor allocates on the device */
+  uint64_t spare_bytes;      /* free beyond that, for weights that could not be used in place */
+} executor_device;
+
+struct iso_executor {
+  const iso_plan *plan;
+  executor_device devices[ISO_MAX_DEVICES];
+  executor_weight **weights; /* as the plan's; entries NULL until loaded */
+  iso_buffer **states;
+  executor_step *steps;
+  executor_patch *patches;
+  uint32_t n_patches;
+  uint8_t *input_block;  /* where the host writes inputs: one of the input_addresses, or owned */
+  uint8_t *owned_inputs; /* when no device reads any */
+  uint8_t *bounce;       /* host memory for copies between devices that cannot be mapped */
+  iso_bindings sizes;    /* in force, when `is_sized` */
+  uint64_t used_input_bytes;
+  bool is_sized;
+  iso_executor_observer observer;
+  void *observer_context;
+  iso_executor_stats stats;
+};
+
+/* Bytes of weights that the executor must allocate on each device (added to needed_bytes): not
+ * those that `share` has loaded, nor those that may be used in place. */
+ISO_MUST_CHECK iso_status iso_executor_measure_weights(iso_executor *executor,
+                                                       const iso_executor *share);
+ISO_MUST_CHECK iso_status iso_executor_load_weights(iso_executor *executor,
+                                                    const iso_weight_provider *provider,
+                                                    const iso_executor *share);
+void iso_executor_release_weights(iso_executor *executor);
+
+/* Allocates on a device; errors name `what`. Nothing is smaller than a byte. */
+ISO_MUST_CHECK iso_status iso_executor_alloc(iso_open_device *device, iso_memory_kind kind,
+                                             uint64_t bytes, const char *what,
+                                             iso_buffer **out_buffer);
+
+/* Fills in steps and patches, after all memory is there. */
+ISO_MUST_CHECK iso_status iso_executor_prepare(iso_executor *executor);
+
+#endif
