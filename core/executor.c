@@ -1,6 +1,7 @@
 /* What an executor owns: scratch, inputs, states and weights on each device of its plan. */
 #include "core/executor.h"
 #include "core/device.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -150,18 +151,13 @@ static iso_status build(iso_executor *executor, const iso_weight_provider *weigh
                         const iso_executor *share) {
   const iso_plan *plan = executor->plan;
   ISO_TRY(check_memory(executor, share));
-  for (uint32_t d = 0; d < plan->n_devices; d++) {
-    for (uint32_t s = 0; s < plan->n_steps; s++)
-      executor->devices[d].used |= plan->steps[s].device == d;
+  for (uint32_t d = 0; d < plan->n_devices; d++)
     ISO_TRY(make_device_memory(executor, d));
-  }
   ISO_TRY(make_states(executor));
   ISO_TRY(make_host_memory(executor));
   ISO_TRY(iso_executor_load_weights(executor, weights, share));
   ISO_TRY(iso_executor_prepare(executor));
-  for (uint32_t d = 0; d < plan->n_devices; d++)
-    ISO_TRY(iso_device_drain(executor->devices[d].open));
-  return ISO_OK;
+  return iso_executor_drain(executor, ISO_OK);
 }
 
 iso_status iso_executor_create(const iso_plan *plan, iso_open_device *const *devices,
@@ -182,6 +178,22 @@ iso_status iso_executor_create(const iso_plan *plan, iso_open_device *const *dev
   return ISO_OK;
 }
 
+iso_status iso_executor_drain(iso_executor *executor, iso_status status) {
+  char message[1024];
+  snprintf(message, sizeof message, "%s", iso_status_message());
+  for (uint32_t d = 0; d < executor->plan->n_devices; d++) {
+    iso_status drained = iso_device_drain(executor->devices[d].open);
+    if (drained == ISO_OK)
+      continue;
+    if (status != ISO_OK)
+      (void)iso_fail(status, "%s", message);
+    else
+      snprintf(message, sizeof message, "%s", iso_status_message());
+    status = status != ISO_OK ? status : drained;
+  }
+  return status;
+}
+
 static void free_buffer(iso_open_device *device, iso_buffer *buffer) {
   if (buffer)
     device->memory.free(device->device, buffer);
@@ -190,16 +202,8 @@ static void free_buffer(iso_open_device *device, iso_buffer *buffer) {
 void iso_executor_destroy(iso_executor *executor) {
   if (!executor)
     return;
-  /* Work may still run after a failure. A device that has failed will not run any. */
-  char message[1024];
-  strncpy(message, iso_status_message(), sizeof message - 1);
-  message[sizeof message - 1] = 0;
-  iso_status failure = ISO_OK;
-  for (uint32_t d = 0; d < executor->plan->n_devices; d++)
-    if (iso_device_drain(executor->devices[d].open) != ISO_OK)
-      failure = ISO_ERROR_DEVICE;
-  if (failure != ISO_OK) /* the caller's sentence, not that of draining */
-    (void)iso_fail(failure, "%s", message);
+  /* The sentence of a failed creation is kept. */
+  (void)iso_executor_drain(executor, ISO_ERROR_DEVICE);
   for (uint32_t i = 0; executor->states && i < executor->plan->n_states; i++)
     free_buffer(executor->devices[executor->plan->states[i].device].open, executor->states[i]);
   iso_executor_release_weights(executor);

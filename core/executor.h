@@ -35,7 +35,6 @@ typedef struct executor_step {
 /* What the executor holds on one device. */
 typedef struct executor_device {
   iso_open_device *open;
-  bool used;
   iso_buffer *arena;
   uint8_t *arena_address; /* NULL where memory cannot be mapped */
   iso_buffer *input;
@@ -77,6 +76,10 @@ void iso_executor_release_weights(iso_executor *executor);
 ISO_MUST_CHECK iso_status iso_executor_alloc(iso_open_device *device, iso_memory_kind kind,
                                              uint64_t bytes, const char *what,
                                              iso_buffer **out_buffer);
+
+/* Waits until every device has done its work, also after a failure. Returns `status` if that is
+ * one, its sentence kept, else the first failure of waiting. */
+iso_status iso_executor_drain(iso_executor *executor, iso_status status);
 
 /* Fills in steps and patches, after all memory is there. */
 ISO_MUST_CHECK iso_status iso_executor_prepare(iso_executor *executor);

@@ -292,26 +292,6 @@ static iso_status run_observed(iso_executor *executor, const executor_step *step
   return ISO_OK;
 }
 
-/* Waits for every device, also after a failure, whose sentence is kept. */
-static iso_status finish(iso_executor *executor, iso_status status) {
-  char message[1024];
-  if (status != ISO_OK)
-    snprintf(message, sizeof message, "%s", iso_status_message());
-  for (uint32_t d = 0; d < executor->plan->n_devices; d++) {
-    if (!executor->devices[d].used && !executor->devices[d].input)
-      continue;
-    iso_status drained = iso_device_drain(executor->devices[d].open);
-    if (drained == ISO_OK)
-      continue;
-    if (status != ISO_OK)
-      (void)iso_fail(status, "%s", message);
-    else
-      status = drained;
-    break;
-  }
-  return status;
-}
-
 static iso_status run_steps(iso_executor *executor) {
   ISO_TRY(upload_inputs(executor));
   for (uint32_t s = 0; s < executor->plan->n_steps; s++)
@@ -323,7 +303,7 @@ static iso_status run_steps(iso_executor *executor) {
 iso_status iso_executor_run(iso_executor *executor, const iso_bindings *bindings) {
   double start = now_us();
   ISO_TRY(resize(executor, bindings));
-  ISO_TRY(finish(executor, run_steps(executor)));
+  ISO_TRY(iso_executor_drain(executor, run_steps(executor)));
   executor->stats.runs++;
   executor->stats.total_us += now_us() - start;
   return ISO_OK;
