@@ -1,0 +1,259 @@
+#include "models/builder.h"
+
+#include "ops/rope_scaling.h"
+#include <stdio.h>
+
+static void fail(iso_model_builder *builder, iso_status status) {
+  if (builder->status != ISO_OK)
+    return;
+  builder->status = status;
+  snprintf(builder->message, sizeof builder->message, "%s", iso_status_message());
+}
+
+static iso_dim tokens(const iso_model_builder *builder) {
+  return iso_dim_symbol(ISO_SYMBOL_TOKENS, builder->options->max_tokens);
+}
+
+static iso_shape shape_of(uint32_t n_dims, iso_dim first, int64_t second, int64_t third) {
+  iso_shape shape = {n_dims, {first, iso_dim_constant(second), iso_dim_constant(third)}};
+  return shape;
+}
+
+void iso_builder_begin(iso_model_builder *builder) {
+  const iso_model_graph_options *options = builder->options;
+  iso_dim sequences = iso_dim_symbol(ISO_SYMBOL_SEQUENCES, options->max_sequences);
+  iso_dim rows = iso_dim_symbol(ISO_SYMBOL_LOGIT_ROWS, options->max_logit_rows);
+  int64_t pages = (options->max_context + options->page_size - 1) / options->page_size;
+  const struct {
+    iso_value *value;
+    const char *name;
+    iso_shape shape;
+  } inputs[] = {
+      {&builder->token_ids, "token_ids", shape_of(1, tokens(builder), 1, 1)},
+      {&builder->positions, "positions", shape_of(1, tokens(builder), 1, 1)},
+      {&builder->kv_slots, "kv_slots", shape_of(1, tokens(builder), 1, 1)},
+      {&builder->block_table, "block_table", shape_of(2, sequences, pages, 1)},
+      {&builder->query_start, "query_start", shape_of(1, sequences, 1, 1)},
+      {&builder->query_length, "query_length", shape_of(1, sequences, 1, 1)},
+      {&builder->context_length, "context_length", shape_of(1, sequences, 1, 1)},
+      {&builder->logit_rows, "logit_rows", shape_of(1, rows, 1, 1)},
+  };
+  for (size_t i = 0; i < sizeof inputs / sizeof inputs[0]; i++)
+    *inputs[i].value = iso_graph_input(builder->graph, inputs[i].name, ISO_SCHEME_I32,
+                                       inputs[i].shape);
+}
+
+/* "blk.%d.attn_q" + ".weight" for a layer. */
+static void format_name(char *out, size_t capacity, const char *name, const char *suffix,
+                        int layer) {
+  const char *mark = name;
+  while (*mark && !(mark[0] == '%' && mark[1] == 'd'))
+    mark++;
+  if (*mark)
+    snprintf(out, capacity, "%.*s%d%s%s", (int)(mark - name), name, layer, mark + 2, suffix);
+  else
+    snprintf(out, capacity, "%s%s", name, suffix);
+}
+
+static iso_value declare_weight(iso_model_builder *builder, const char *name, iso_scheme scheme,
+                                iso_shape shape) {
+  iso_value value = iso_graph_find(builder->graph, name);
+  return value != ISO_NO_VALUE ? value
+                               : iso_graph_weight(builder->graph, name, scheme, shape);
+}
+
+static iso_value file_weight(iso_model_builder *builder, const char *base, const char *suffix,
+                             int layer, int n_dims, const int64_t *dims) {
+  char name[128];
+  format_name(name, sizeof name, base, suffix, layer);
+  const iso_file_tensor *tensor = iso_model_find_tensor(builder->model, name);
+  if (!tensor) {
+    fail(builder, iso_fail(ISO_ERROR_CORRUPT_DATA, "the model has no tensor %s", name));
+    return ISO_NO_VALUE;
+  }
+  bool fits = tensor->n_dims == n_dims;
+  iso_shape shape = {(uint32_t)n_dims, {{0}}};
+  for (int i = 0; i < n_dims; i++) {
+    fits = fits && tensor->dims[i] == dims[i];
+    shape.dims[i] = iso_dim_constant(dims[i]);
+  }
+  if (!fits) {
+    fail(builder, iso_fail(ISO_ERROR_CORRUPT_DATA,
+                           "tensor %s is [%lld, %lld] in %d dimensions, the configuration asks "
+                           "for [%lld, %lld] in %d",
+                           name, (long long)tensor->dims[0], (long long)tensor->dims[1],
+                           tensor->n_dims, (long long)dims[0],
+                           (long long)(n_dims > 1 ? dims[1] : 1), n_dims));
+    return ISO_NO_VALUE;
+  }
+  if (tensor->scheme >= ISO_SCHEME_COUNT) {
+    fail(builder, iso_fail(ISO_ERROR_UNSUPPORTED, "tensor %s is stored as %s, which is not supported",
+                           name, tensor->type_name));
+    return ISO_NO_VALUE;
+  }
+  return declare_weight(builder, name, n_dims == 1 ? ISO_SCHEME_F32 : tensor->scheme, shape);
+}
+
+iso_value iso_builder_matrix(iso_model_builder *builder, const char *name, int layer, int64_t rows,
+                             int64_t columns) {
+  int64_t dims[2] = {rows, columns};
+  return file_weight(builder, name, ".weight", layer, 2, dims);
+}
+
+iso_value iso_builder_vector(iso_model_builder *builder, const char *name, int layer,
+                             int64_t length) {
+  return file_weight(builder, name, "", layer, 1, &length);
+}
+
+static bool has(const iso_model_builder *builder, const char *base, const char *suffix, int layer) {
+  char name[128];
+  format_name(name, sizeof name, base, suffix, layer);
+  return iso_model_find_tensor(builder->model, name) != NULL;
+}
+
+static iso_value apply(iso_model_builder *builder, iso_op op, const void *attributes, iso_value a,
+                       iso_value b) {
+  return iso_graph_apply(builder->graph, op, attributes, builder->options->activation, 2, a, b);
+}
+
+iso_value iso_block_embedding(iso_model_builder *builder) {
+  const iso_model_config *config = builder->config;
+  iso_embedding_attributes attributes = {sizeof attributes, config->embedding_scale};
+  iso_value table = iso_builder_matrix(builder, "token_embd", 0, config->vocabulary_size,
+                                       config->hidden_size);
+  iso_graph_set_layer(builder->graph, -1);
+  return apply(builder, ISO_OP_EMBEDDING, &attributes, builder->token_ids, table);
+}
+
+iso_value iso_block_norm(iso_model_builder *builder, iso_value x, const char *name, int layer,
+                         int64_t length) {
+  const iso_model_config *config = builder->config;
+  iso_rms_norm_attributes attributes = {sizeof attributes, config->norm_epsilon,
+                                        config->norm_weight_offset};
+  iso_value weight = file_weight(builder, name, ".weight", layer, 1, &length);
+  return apply(builder, ISO_OP_RMS_NORM, &attributes, x, weight);
+}
+
+iso_value iso_block_linear(iso_model_builder *builder, iso_value x, const char *name, int layer,
+                           int64_t out, int64_t in) {
+  iso_value weight = iso_builder_matrix(builder, name, layer, out, in);
+  iso_value bias = has(builder, name, ".bias", layer)
+                       ? file_weight(builder, name, ".bias", layer, 1, &out)
+                       : ISO_NO_VALUE;
+  return iso_graph_apply(builder->graph, ISO_OP_MATMUL, NULL, builder->options->activation, 3, x,
+                         weight, bias);
+}
+
+static iso_value rope(iso_model_builder *builder, iso_value x, bool local) {
+  const iso_rope_config *config = local ? &builder->config->local_rope : &builder->config->rope;
+  iso_rope_attributes attributes = {sizeof attributes, config->interleaved, 1.0f};
+  iso_status status =
+      iso_rope_magnitude(config, builder->options->max_context, &attributes.magnitude);
+  if (status != ISO_OK)
+    fail(builder, status);
+  iso_shape shape = shape_of(1, iso_dim_constant(config->rotary_dim / 2), 1, 1);
+  iso_value table = declare_weight(builder, local ? ISO_ROPE_LOCAL_TABLE : ISO_ROPE_TABLE,
+                                   ISO_SCHEME_F32, shape);
+  return iso_graph_apply(builder->graph, ISO_OP_ROPE, &attributes, builder->options->activation, 3,
+                         x, builder->positions, table);
+}
+
+static iso_value project_heads(iso_model_builder *builder, iso_value x, const char *name, int layer,
+                               int64_t n_heads) {
+  const iso_model_config *config = builder->config;
+  iso_value y = iso_block_linear(builder, x, name, layer, n_heads * config->head_dim,
+                                 config->hidden_size);
+  return iso_graph_reshape(builder->graph, y, shape_of(3, tokens(builder), n_heads, config->head_dim));
+}
+
+static iso_value cache(iso_model_builder *builder, char kind, int layer) {
+  const iso_model_graph_options *options = builder->options;
+  char name[32];
+  snprintf(name, sizeof name, "%c_cache.%d", kind, layer);
+  iso_shape shape = {4,
+                     {iso_dim_constant(options->n_pages),
+                      iso_dim_constant(builder->config->n_kv_heads),
+                      iso_dim_constant(options->page_size),
+                      iso_dim_constant(builder->config->head_dim)}};
+  return iso_graph_state(builder->graph, name, options->kv_scheme, shape);
+}
+
+iso_value iso_block_attention(iso_model_builder *builder, iso_value x, int layer,
+                              iso_attention_options attention) {
+  const iso_model_config *config = builder->config;
+  iso_scheme activation = builder->options->activation;
+  bool local_table = attention.local && config->local_rope.theta != 0.0f;
+
+  iso_value q = project_heads(builder, x, "blk.%d.attn_q", layer, config->n_heads);
+  iso_value k = project_heads(builder, x, "blk.%d.attn_k", layer, config->n_kv_heads);
+  iso_value v = project_heads(builder, x, "blk.%d.attn_v", layer, config->n_kv_heads);
+  if (attention.qk_norm) {
+    q = iso_block_norm(builder, q, "blk.%d.attn_q_norm", layer, config->head_dim);
+    k = iso_block_norm(builder, k, "blk.%d.attn_k_norm", layer, config->head_dim);
+  }
+  q = rope(builder, q, local_table);
+  k = rope(builder, k, local_table);
+
+  iso_value stored[5] = {k, v, builder->kv_slots, cache(builder, 'k', layer),
+                         cache(builder, 'v', layer)};
+  iso_value caches[2];
+  iso_graph_append(builder->graph, ISO_OP_KV_WRITE, stored, NULL, activation, caches);
+
+  iso_paged_attention_attributes attributes;
+  iso_op_default_attributes(ISO_OP_PAGED_ATTENTION, &attributes);
+  attributes.scale = config->attention_scale;
+  attributes.soft_cap = config->attention_soft_cap;
+  attributes.window = attention.local ? (uint32_t)config->sliding_window : 0;
+  iso_value y = iso_graph_apply(builder->graph, ISO_OP_PAGED_ATTENTION, &attributes, activation, 8,
+                                q, caches[0], caches[1], builder->block_table, builder->query_start,
+                                builder->query_length, builder->context_length, ISO_NO_VALUE);
+  int64_t width = (int64_t)config->n_heads * config->head_dim;
+  y = iso_graph_reshape(builder->graph, y, shape_of(2, tokens(builder), width, 1));
+  return iso_block_linear(builder, y, "blk.%d.attn_output", layer, config->hidden_size, width);
+}
+
+iso_value iso_block_mlp(iso_model_builder *builder, iso_value x, int layer) {
+  const iso_model_config *config = builder->config;
+  int64_t hidden = config->hidden_size, intermediate = config->intermediate_size;
+  iso_glu_attributes attributes = {sizeof attributes, (uint32_t)config->activation};
+  iso_value gate = iso_block_linear(builder, x, "blk.%d.ffn_gate", layer, intermediate, hidden);
+  iso_value up = iso_block_linear(builder, x, "blk.%d.ffn_up", layer, intermediate, hidden);
+  iso_value y = apply(builder, ISO_OP_GLU, &attributes, gate, up);
+  return iso_block_linear(builder, y, "blk.%d.ffn_down", layer, hidden, intermediate);
+}
+
+iso_value iso_block_add(iso_model_builder *builder, iso_value a, iso_value b) {
+  return apply(builder, ISO_OP_ADD, NULL, a, b);
+}
+
+void iso_block_head(iso_model_builder *builder, iso_value x) {
+  const iso_model_config *config = builder->config;
+  iso_graph *graph = builder->graph;
+  iso_graph_set_layer(graph, config->n_layers);
+  iso_value rows = apply(builder, ISO_OP_GATHER_ROWS, NULL, x, builder->logit_rows);
+  iso_value hidden = iso_block_norm(builder, rows, "output_norm", 0, config->hidden_size);
+  iso_graph_output(graph, hidden, "hidden");
+  /* The logits are f32 whatever the activations are: the host samples from them. */
+  iso_value head = iso_builder_matrix(builder, config->tied_embeddings ? "token_embd" : "output", 0,
+                                      config->vocabulary_size, config->hidden_size);
+  iso_value logits = iso_graph_apply(graph, ISO_OP_MATMUL, NULL, ISO_SCHEME_F32, 3, hidden, head,
+                                     ISO_NO_VALUE);
+  if (config->logit_soft_cap != 0.0f) {
+    iso_soft_cap_attributes attributes = {sizeof attributes, 1.0f, config->logit_soft_cap};
+    logits = iso_graph_apply(graph, ISO_OP_SOFT_CAP, &attributes, ISO_SCHEME_F32, 1, logits);
+  }
+  iso_graph_output(graph, logits, "logits");
+}
+
+void iso_block_plain_decoder(iso_model_builder *builder, iso_attention_options attention) {
+  const iso_model_config *config = builder->config;
+  iso_value x = iso_block_embedding(builder);
+  for (int layer = 0; layer < config->n_layers; layer++) {
+    iso_graph_set_layer(builder->graph, layer);
+    iso_value h = iso_block_norm(builder, x, "blk.%d.attn_norm", layer, config->hidden_size);
+    x = iso_block_add(builder, x, iso_block_attention(builder, h, layer, attention));
+    h = iso_block_norm(builder, x, "blk.%d.ffn_norm", layer, config->hidden_size);
+    x = iso_block_add(builder, x, iso_block_mlp(builder, h, layer));
+  }
+  iso_block_head(builder, x);
+}

@@ -1,0 +1,178 @@
+/* Hyperparameters of a GGUF file: keys "<architecture>.<name>" (ggml/docs/gguf.md). */
+#include "models/model.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Longest key: an architecture's name (31) and a suffix of this file. */
+enum { KEY_BYTES = 128 };
+
+static void make_key(const iso_model *model, const char *suffix, char *out_key) {
+  snprintf(out_key, KEY_BYTES, "%s.%s", model->architecture->name, suffix);
+}
+
+/* A row of the tables below; `required` ones must be in the file. */
+typedef struct int_key {
+  const char *suffix;
+  size_t offset; /* in iso_model_config */
+  int64_t min, max;
+  bool required;
+} int_key;
+
+#define CONFIG(field) offsetof(iso_model_config, field)
+static const int_key int_keys[] = {
+    {"block_count", CONFIG(n_layers), 1, ISO_MAX_LAYERS, true},
+    {"embedding_length", CONFIG(hidden_size), 1, 1 << 20, true},
+    {"feed_forward_length", CONFIG(intermediate_size), 1, 1 << 24, true},
+    {"attention.head_count", CONFIG(n_heads), 1, 1 << 14, true},
+    {"attention.head_count_kv", CONFIG(n_kv_heads), 1, 1 << 14, false},
+    {"attention.key_length", CONFIG(head_dim), 1, 1 << 14, false},
+    {"context_length", CONFIG(context_length), 1, INT32_MAX, true},
+    {"attention.sliding_window", CONFIG(sliding_window), 0, INT32_MAX, false},
+    {"rope.dimension_count", CONFIG(rope.rotary_dim), 2, 1 << 14, false},
+    {"rope.scaling.original_context_length", CONFIG(rope.original_context), 1, INT32_MAX, false},
+};
+
+typedef struct float_key {
+  const char *suffix;
+  size_t offset;
+  double min, max;
+} float_key;
+
+static const float_key float_keys[] = {
+    {"attention.layer_norm_rms_epsilon", CONFIG(norm_epsilon), 0, 1},
+    {"rope.freq_base", CONFIG(rope.theta), 1, 1e12},
+    {"rope.scaling.factor", CONFIG(rope.factor), 1e-6, 1e6},
+    {"rope.scaling.attn_factor", CONFIG(rope.attention_factor), 0, 1e6},
+    {"rope.scaling.yarn_beta_fast", CONFIG(rope.beta_fast), 0, 1e6},
+    {"rope.scaling.yarn_beta_slow", CONFIG(rope.beta_slow), 0, 1e6},
+    {"attn_logit_softcapping", CONFIG(attention_soft_cap), 0, 1e6},
+    {"final_logit_softcapping", CONFIG(logit_soft_cap), 0, 1e6},
+};
+
+static iso_status read_numbers(iso_model *model) {
+  char key[KEY_BYTES];
+  for (size_t i = 0; i < sizeof int_keys / sizeof int_keys[0]; i++) {
+    const int_key *row = &int_keys[i];
+    int32_t *field = (int32_t *)((char *)&model->config + row->offset);
+    int64_t value = *field;
+    make_key(model, row->suffix, key);
+    ISO_TRY(row->required ? iso_gguf_get_int(model->gguf, key, row->min, row->max, &value)
+                          : iso_gguf_get_optional_int(model->gguf, key, row->min, row->max, &value));
+    *field = (int32_t)value;
+  }
+  for (size_t i = 0; i < sizeof float_keys / sizeof float_keys[0]; i++) {
+    const float_key *row = &float_keys[i];
+    float *field = (float *)((char *)&model->config + row->offset);
+    double value = (double)*field;
+    make_key(model, row->suffix, key);
+    ISO_TRY(iso_gguf_get_optional_float(model->gguf, key, row->min, row->max, &value));
+    *field = (float)value;
+  }
+  return ISO_OK;
+}
+
+static iso_status read_scaling(iso_model *model) {
+  static const struct {
+    const char *name;
+    iso_rope_scaling scaling;
+  } methods[] = {{"none", ISO_ROPE_SCALING_NONE},
+                 {"linear", ISO_ROPE_SCALING_LINEAR},
+                 {"yarn", ISO_ROPE_SCALING_YARN},
+                 {"longrope", ISO_ROPE_SCALING_LONGROPE}};
+  char key[KEY_BYTES];
+  make_key(model, "rope.scaling.type", key);
+  iso_gguf_string name = {NULL, 0};
+  ISO_TRY(iso_gguf_get_optional_string(model->gguf, key, &name));
+  if (!name.data)
+    return ISO_OK;
+  for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++)
+    if (iso_gguf_string_equals(name, methods[i].name)) {
+      model->config.rope.scaling = methods[i].scaling;
+      return ISO_OK;
+    }
+  return iso_fail(ISO_ERROR_UNSUPPORTED, "%s is \"%.*s\"; known are none, linear, yarn, longrope",
+                  key, (int)(name.length < 64 ? name.length : 64), name.data);
+}
+
+/* Factors a pair that some files carry as tensors. */
+static iso_status read_factors(iso_model *model, const char *name, float **out_owned) {
+  const iso_file_tensor *tensor = iso_gguf_find_tensor(model->gguf, name);
+  if (!tensor)
+    return ISO_OK;
+  int64_t pairs = model->config.rope.rotary_dim / 2;
+  if (tensor->n_dims != 1 || tensor->dims[0] != pairs || tensor->scheme >= ISO_SCHEME_COUNT)
+    return iso_fail(ISO_ERROR_CORRUPT_DATA, "tensor %s does not have one number for each of the "
+                    "%lld rotary pairs", name, (long long)pairs);
+  *out_owned = malloc((size_t)pairs * sizeof **out_owned);
+  if (!*out_owned)
+    return iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory for tensor %s", name);
+  iso_scheme_decode_row(tensor->scheme, tensor->data, *out_owned, pairs);
+  for (int64_t i = 0; i < pairs; i++)
+    if (!((*out_owned)[i] > 0.0f))
+      return iso_fail(ISO_ERROR_CORRUPT_DATA, "tensor %s holds a factor that is not positive", name);
+  return ISO_OK;
+}
+
+static iso_status read_rope(iso_model *model) {
+  iso_model_config *config = &model->config;
+  if (config->rope.rotary_dim == 0)
+    config->rope.rotary_dim = config->head_dim;
+  ISO_TRY(read_scaling(model));
+  ISO_TRY(read_factors(model, "rope_freqs.weight", &model->frequency_factors));
+  ISO_TRY(read_factors(model, "rope_factors_short.weight", &model->short_factors));
+  ISO_TRY(read_factors(model, "rope_factors_long.weight", &model->long_factors));
+  config->rope.frequency_factors = model->frequency_factors;
+  config->rope.short_factors = model->short_factors;
+  config->rope.long_factors = model->long_factors;
+  if (model->short_factors && model->long_factors)
+    config->rope.scaling = ISO_ROPE_SCALING_LONGROPE;
+  if (config->rope.original_context == 0)
+    config->rope.original_context = config->context_length;
+  return ISO_OK;
+}
+
+static void copy_name(iso_model *model) {
+  iso_gguf_string name = {"", 0};
+  const iso_gguf_value *value = iso_gguf_find(model->gguf, "general.name");
+  if (value && iso_gguf_get_string(model->gguf, "general.name", &name) != ISO_OK)
+    name = (iso_gguf_string){"", 0};
+  snprintf(model->config.name, sizeof model->config.name, "%.*s",
+           (int)(name.length < 127 ? name.length : 127), name.data);
+}
+
+iso_status iso_config_read_gguf(iso_model *model) {
+  iso_model_config *config = &model->config;
+  iso_gguf_string name;
+  ISO_TRY(iso_gguf_get_string(model->gguf, "general.architecture", &name));
+  snprintf(config->architecture, sizeof config->architecture, "%.*s",
+           (int)(name.length < 31 ? name.length : 31), name.data);
+  model->architecture = iso_architecture_find(config->architecture, true);
+  if (!model->architecture)
+    return iso_fail(ISO_ERROR_UNSUPPORTED, "architecture \"%s\" is not supported; known are: %s",
+                    config->architecture, iso_architecture_names());
+  copy_name(model);
+  config->rope = (iso_rope_config){.theta = 10000.0f, .factor = 1.0f, .beta_fast = 32.0f,
+                                   .beta_slow = 1.0f};
+  config->norm_epsilon = 1e-5f;
+  config->embedding_scale = 1.0f;
+  ISO_TRY(read_numbers(model));
+  if (config->n_kv_heads == 0)
+    config->n_kv_heads = config->n_heads;
+  if (config->head_dim == 0) {
+    if (config->hidden_size % config->n_heads != 0)
+      return iso_fail(ISO_ERROR_CORRUPT_DATA, "embedding_length %d is not a multiple of %d heads",
+                      config->hidden_size, config->n_heads);
+    config->head_dim = config->hidden_size / config->n_heads;
+  }
+  ISO_TRY(read_rope(model));
+  const iso_file_tensor *table = iso_gguf_find_tensor(model->gguf, "token_embd.weight");
+  if (!table || table->n_dims != 2)
+    return iso_fail(ISO_ERROR_CORRUPT_DATA, "the model has no embedding table token_embd.weight");
+  config->vocabulary_size = (int32_t)table->dims[0];
+  config->tied_embeddings = iso_gguf_find_tensor(model->gguf, "output.weight") == NULL;
+  config->attention_bias = iso_gguf_find_tensor(model->gguf, "blk.0.attn_q.bias") != NULL;
+  ISO_TRY(model->architecture->configure(config, true));
+  return iso_config_check(config);
+}

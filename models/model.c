@@ -1,0 +1,125 @@
+#include "models/model.h"
+
+#include "models/builder.h"
+#include "models/chat/chat_template.h"
+#include "models/tokenizer/tokenizer.h"
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static iso_status open_gguf(const char *path, const iso_model_options *options, iso_model *model) {
+  ISO_TRY(iso_gguf_open(path, &model->gguf));
+  ISO_TRY(iso_config_read_gguf(model));
+  if (options && options->no_tokenizer)
+    return ISO_OK;
+  ISO_TRY(iso_tokenizer_create_from_gguf(model->gguf, &model->tokenizer));
+  iso_gguf_string text = {NULL, 0};
+  ISO_TRY(iso_gguf_get_optional_string(model->gguf, "tokenizer.chat_template", &text));
+  return text.data ? iso_chat_template_create(text.data, text.length, &model->chat_template)
+                   : ISO_OK;
+}
+
+static iso_status open_folder(const char *path, const iso_model_options *options,
+                              iso_model *model) {
+  ISO_TRY(iso_hf_folder_open(path, &model->folder));
+  ISO_TRY(iso_config_read_hf(model));
+  if (options && options->no_tokenizer)
+    return ISO_OK;
+  ISO_TRY(iso_tokenizer_create_from_folder(path, &model->tokenizer));
+  const char *text = iso_hf_folder_chat_template(model->folder);
+  return text ? iso_chat_template_create(text, strlen(text), &model->chat_template) : ISO_OK;
+}
+
+iso_status iso_model_open(const char *path, const iso_model_options *options,
+                          iso_model **out_model) {
+  struct stat info;
+  if (stat(path, &info) != 0)
+    return iso_fail(ISO_ERROR_NOT_FOUND, "%s: no such file or folder", path);
+  iso_model *model = calloc(1, sizeof *model);
+  if (!model)
+    return iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory to open %s", path);
+  iso_status status = S_ISDIR(info.st_mode) ? open_folder(path, options, model)
+                                            : open_gguf(path, options, model);
+  if (status == ISO_OK)
+    status = iso_model_load_parameters(model);
+  if (status != ISO_OK) {
+    iso_model_close(model);
+    return strstr(iso_status_message(), path) ? status : iso_fail_context(status, "%s", path);
+  }
+  *out_model = model;
+  return ISO_OK;
+}
+
+void iso_model_close(iso_model *model) {
+  if (!model)
+    return;
+  for (uint32_t i = 0; i < model->n_parameters; i++)
+    free(model->parameters[i].values);
+  free(model->parameters);
+  free(model->short_factors);
+  free(model->long_factors);
+  free(model->frequency_factors);
+  iso_tokenizer_destroy(model->tokenizer);
+  iso_chat_template_destroy(model->chat_template);
+  iso_gguf_close(model->gguf);
+  iso_hf_folder_close(model->folder);
+  free(model);
+}
+
+const iso_model_config *iso_model_get_config(const iso_model *model) { return &model->config; }
+const iso_tokenizer *iso_model_get_tokenizer(const iso_model *model) { return model->tokenizer; }
+const iso_chat_template *iso_model_get_chat_template(const iso_model *model) {
+  return model->chat_template;
+}
+
+uint32_t iso_model_tensor_count(const iso_model *model) {
+  return (uint32_t)iso_model_file_tensor_count(model);
+}
+
+void iso_model_get_tensor(const iso_model *model, uint32_t index, iso_model_tensor *out) {
+  const iso_file_tensor *tensor = iso_model_file_tensor(model, index);
+  *out = (iso_model_tensor){.name = tensor->name,
+                            .scheme = tensor->scheme,
+                            .n_dims = (uint32_t)tensor->n_dims,
+                            .bytes = tensor->bytes};
+  memcpy(out->dims, tensor->dims, sizeof out->dims);
+}
+
+static iso_status check_options(const iso_model_graph_options *options) {
+  const struct {
+    const char *name;
+    int32_t value;
+  } sizes[] = {{"max_tokens", options->max_tokens},   {"max_sequences", options->max_sequences},
+               {"max_logit_rows", options->max_logit_rows}, {"n_pages", options->n_pages},
+               {"page_size", options->page_size},     {"max_context", options->max_context}};
+  for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+    if (sizes[i].value <= 0)
+      return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "graph option %s must be positive, not %d",
+                      sizes[i].name, sizes[i].value);
+  /* Slots are page * page_size + row in an i32. */
+  if ((int64_t)options->n_pages * options->page_size > INT32_MAX)
+    return iso_fail(ISO_ERROR_LIMIT, "%d pages of %d tokens exceed 2^31 cache slots",
+                    options->n_pages, options->page_size);
+  return ISO_OK;
+}
+
+iso_status iso_model_build_graph(const iso_model *model, const iso_model_graph_options *options,
+                                 iso_graph **out_graph) {
+  ISO_TRY(check_options(options));
+  iso_graph *graph;
+  ISO_TRY(iso_graph_create(&graph));
+  iso_model_builder builder = {
+      .model = model, .config = &model->config, .options = options, .graph = graph};
+  iso_builder_begin(&builder);
+  model->architecture->build(&builder);
+  iso_status status = iso_graph_finish(graph);
+  /* A missing tensor is the cause of whatever the graph then complains of. */
+  if (builder.status != ISO_OK)
+    status = iso_fail(builder.status, "%s", builder.message);
+  if (status != ISO_OK) {
+    iso_graph_destroy(graph);
+    return status;
+  }
+  *out_graph = graph;
+  return ISO_OK;
+}

@@ -1,0 +1,69 @@
+/* Inside of a model: what the readers fill in and the graph builders use. */
+#ifndef ISOMER_MODELS_MODEL_H
+#define ISOMER_MODELS_MODEL_H
+
+#include <isomer/model.h>
+
+#include "models/formats/gguf.h"
+#include "models/formats/hf_folder.h"
+
+typedef struct iso_model_builder iso_model_builder;
+
+/* A tensor's name here (GGUF's spelling) and in a Hugging Face folder. "%d" is the layer. */
+typedef struct iso_weight_name {
+  const char *name;
+  const char *hf_name;
+} iso_weight_name;
+
+/* One architecture: models/<name>.c defines it, architectures.def lists it. */
+typedef struct iso_architecture {
+  const char *name;              /* general.architecture of GGUF files */
+  const char *hf_model_types[4]; /* model_type of config.json */
+  /* Names that differ from the common ones in weights.c; ends with a NULL name. */
+  const iso_weight_name *hf_names;
+  /* Sets what the architecture implies and no file states. `is_gguf` tells the two file families
+   * apart where converters change values. */
+  iso_status (*configure)(iso_model_config *config, bool is_gguf);
+  /* Appends the graph; failures stick to the graph or to builder->status. */
+  void (*build)(iso_model_builder *builder);
+} iso_architecture;
+
+/* A 1-D tensor in f32, whatever the file stores: norms and biases. */
+typedef struct iso_model_parameter {
+  const iso_file_tensor *tensor;
+  float *values; /* owned */
+} iso_model_parameter;
+
+struct iso_model {
+  iso_model_config config;
+  const iso_architecture *architecture;
+  iso_gguf *gguf; /* one of these two is set */
+  iso_hf_folder *folder;
+  float *short_factors, *long_factors, *frequency_factors; /* owned; config points at them */
+  iso_model_parameter *parameters;
+  uint32_t n_parameters;
+  iso_tokenizer *tokenizer;
+  iso_chat_template *chat_template;
+};
+
+/* The entry of architectures.def for a GGUF architecture or a config.json model_type; NULL when
+ * there is none. */
+const iso_architecture *iso_architecture_find(const char *name, bool is_gguf);
+/* "llama, qwen2, ..." for messages. */
+const char *iso_architecture_names(void);
+
+/* Fill model->config from the open file; names of missing or absurd keys are in the error. */
+ISO_MUST_CHECK iso_status iso_config_read_gguf(iso_model *model);
+ISO_MUST_CHECK iso_status iso_config_read_hf(iso_model *model);
+/* Checks that sizes agree with each other, after either reader. */
+ISO_MUST_CHECK iso_status iso_config_check(const iso_model_config *config);
+
+/* Tensors of the files in order, whichever format holds them. */
+uint64_t iso_model_file_tensor_count(const iso_model *model);
+const iso_file_tensor *iso_model_file_tensor(const iso_model *model, uint64_t index);
+/* A tensor of the files by its GGUF-style name; NULL when absent. */
+const iso_file_tensor *iso_model_find_tensor(const iso_model *model, const char *name);
+/* Converts norms and biases to f32 once, at open. */
+ISO_MUST_CHECK iso_status iso_model_load_parameters(iso_model *model);
+
+#endif

@@ -1,0 +1,213 @@
+/* Where a graph's weights come from: tensors of the files by name, norms and biases widened to
+ * f32, and rotary tables computed from the configuration. */
+#include "models/builder.h"
+#include "ops/rope_scaling.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Common Hugging Face names, without the prefix of the decoder ("model."). */
+static const iso_weight_name common_names[] = {
+    {"token_embd.weight", "embed_tokens.weight"},
+    {"output_norm.weight", "norm.weight"},
+    {"blk.%d.attn_norm.weight", "layers.%d.input_layernorm.weight"},
+    {"blk.%d.ffn_norm.weight", "layers.%d.post_attention_layernorm.weight"},
+    {"blk.%d.attn_q.weight", "layers.%d.self_attn.q_proj.weight"},
+    {"blk.%d.attn_k.weight", "layers.%d.self_attn.k_proj.weight"},
+    {"blk.%d.attn_v.weight", "layers.%d.self_attn.v_proj.weight"},
+    {"blk.%d.attn_q.bias", "layers.%d.self_attn.q_proj.bias"},
+    {"blk.%d.attn_k.bias", "layers.%d.self_attn.k_proj.bias"},
+    {"blk.%d.attn_v.bias", "layers.%d.self_attn.v_proj.bias"},
+    {"blk.%d.attn_output.weight", "layers.%d.self_attn.o_proj.weight"},
+    {"blk.%d.attn_output.bias", "layers.%d.self_attn.o_proj.bias"},
+    {"blk.%d.attn_q_norm.weight", "layers.%d.self_attn.q_norm.weight"},
+    {"blk.%d.attn_k_norm.weight", "layers.%d.self_attn.k_norm.weight"},
+    {"blk.%d.ffn_gate.weight", "layers.%d.mlp.gate_proj.weight"},
+    {"blk.%d.ffn_up.weight", "layers.%d.mlp.up_proj.weight"},
+    {"blk.%d.ffn_down.weight", "layers.%d.mlp.down_proj.weight"},
+    {"blk.%d.ffn_gate.bias", "layers.%d.mlp.gate_proj.bias"},
+    {"blk.%d.ffn_up.bias", "layers.%d.mlp.up_proj.bias"},
+    {"blk.%d.ffn_down.bias", "layers.%d.mlp.down_proj.bias"},
+    {NULL, NULL},
+};
+
+/* Where a folder may keep the decoder: alone, or inside a model with other parts. */
+static const char *const hf_prefixes[] = {"model.", "language_model.model.",
+                                          "model.language_model.", ""};
+
+/* If `name` matches a pattern with "%d" in place of a number, yields the number. */
+static bool match_pattern(const char *pattern, const char *name, int *out_layer) {
+  const char *mark = strstr(pattern, "%d");
+  if (!mark)
+    return strcmp(pattern, name) == 0;
+  size_t before = (size_t)(mark - pattern);
+  if (strncmp(pattern, name, before) != 0)
+    return false;
+  char *end;
+  long layer = strtol(name + before, &end, 10);
+  *out_layer = (int)layer;
+  return end != name + before && strcmp(end, mark + 2) == 0;
+}
+
+static const char *hf_pattern(const iso_weight_name *names, const char *name, int *out_layer) {
+  for (; names && names->name; names++)
+    if (match_pattern(names->name, name, out_layer))
+      return names->hf_name;
+  return NULL;
+}
+
+static const iso_file_tensor *find_in_folder(const iso_model *model, const char *name) {
+  const iso_safetensors *tensors = iso_hf_folder_tensors(model->folder);
+  if (strcmp(name, "output.weight") == 0) {
+    const iso_file_tensor *head = iso_safetensors_find(tensors, "lm_head.weight");
+    return head ? head : iso_safetensors_find(tensors, "language_model.lm_head.weight");
+  }
+  int layer = 0;
+  const char *pattern = hf_pattern(model->architecture->hf_names, name, &layer);
+  if (!pattern)
+    pattern = hf_pattern(common_names, name, &layer);
+  if (!pattern)
+    return NULL;
+  const char *mark = strstr(pattern, "%d");
+  for (size_t i = 0; i < sizeof hf_prefixes / sizeof hf_prefixes[0]; i++) {
+    char full[192];
+    if (mark)
+      snprintf(full, sizeof full, "%s%.*s%d%s", hf_prefixes[i], (int)(mark - pattern), pattern,
+               layer, mark + 2);
+    else
+      snprintf(full, sizeof full, "%s%s", hf_prefixes[i], pattern);
+    const iso_file_tensor *tensor = iso_safetensors_find(tensors, full);
+    if (tensor)
+      return tensor;
+  }
+  return NULL;
+}
+
+const iso_file_tensor *iso_model_find_tensor(const iso_model *model, const char *name) {
+  return model->gguf ? iso_gguf_find_tensor(model->gguf, name) : find_in_folder(model, name);
+}
+
+uint64_t iso_model_file_tensor_count(const iso_model *model) {
+  return model->gguf ? iso_gguf_tensor_count(model->gguf)
+                     : iso_safetensors_count(iso_hf_folder_tensors(model->folder));
+}
+
+const iso_file_tensor *iso_model_file_tensor(const iso_model *model, uint64_t index) {
+  return model->gguf ? iso_gguf_tensor_at(model->gguf, index)
+                     : iso_safetensors_at(iso_hf_folder_tensors(model->folder), index);
+}
+
+iso_status iso_model_load_parameters(iso_model *model) {
+  uint64_t count = iso_model_file_tensor_count(model);
+  model->parameters = calloc(count ? count : 1, sizeof *model->parameters);
+  if (!model->parameters)
+    return iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory for %llu tensor records",
+                    (unsigned long long)count);
+  for (uint64_t i = 0; i < count; i++) {
+    const iso_file_tensor *tensor = iso_model_file_tensor(model, i);
+    if (tensor->n_dims != 1 || tensor->scheme >= ISO_SCHEME_COUNT)
+      continue;
+    float *values = malloc((size_t)tensor->dims[0] * sizeof *values);
+    if (!values)
+      return iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory for tensor %s", tensor->name);
+    iso_scheme_decode_row(tensor->scheme, tensor->data, values, tensor->dims[0]);
+    model->parameters[model->n_parameters++] = (iso_model_parameter){tensor, values};
+  }
+  return ISO_OK;
+}
+
+/* What a weight provider carries: the model and its rotary tables for one context length. */
+typedef struct provider {
+  const iso_model *model;
+  float *tables[2]; /* global, local */
+} provider;
+
+static void serve_vector(iso_host_weight *out, const float *values, int64_t length) {
+  *out = (iso_host_weight){.size = sizeof *out,
+                           .scheme = ISO_SCHEME_F32,
+                           .n_dims = 1,
+                           .dims = {length},
+                           .data = values,
+                           .bytes = (uint64_t)length * sizeof *values};
+}
+
+static iso_status get(void *context, const char *name, iso_host_weight *out_weight,
+                      bool *out_stays) {
+  const provider *self = context;
+  const iso_model *model = self->model;
+  *out_stays = false;
+  if (strcmp(name, ISO_ROPE_TABLE) == 0 || strcmp(name, ISO_ROPE_LOCAL_TABLE) == 0) {
+    bool local = strcmp(name, ISO_ROPE_LOCAL_TABLE) == 0;
+    const iso_rope_config *rope = local ? &model->config.local_rope : &model->config.rope;
+    serve_vector(out_weight, self->tables[local], rope->rotary_dim / 2);
+    return ISO_OK;
+  }
+  const iso_file_tensor *tensor = iso_model_find_tensor(model, name);
+  if (!tensor)
+    return iso_fail(ISO_ERROR_NOT_FOUND, "the model has no tensor %s", name);
+  *out_stays = true;
+  for (uint32_t i = 0; i < model->n_parameters; i++)
+    if (model->parameters[i].tensor == tensor) {
+      serve_vector(out_weight, model->parameters[i].values, tensor->dims[0]);
+      return ISO_OK;
+    }
+  *out_weight = (iso_host_weight){.size = sizeof *out_weight,
+                                  .scheme = tensor->scheme,
+                                  .n_dims = (uint32_t)tensor->n_dims,
+                                  .data = tensor->data,
+                                  .bytes = tensor->bytes};
+  memcpy(out_weight->dims, tensor->dims, sizeof out_weight->dims);
+  return ISO_OK;
+}
+
+/* Once packed, a weight's pages of the file need not stay resident. */
+static void done(void *context, const char *name) {
+  const provider *self = context;
+  const iso_file_tensor *tensor = iso_model_find_tensor(self->model, name);
+  if (!tensor || tensor->n_dims == 1)
+    return;
+  const iso_file_map *map = self->model->gguf
+                                ? iso_gguf_shard_map(self->model->gguf, tensor->shard)
+                                : iso_safetensors_shard_map(
+                                      iso_hf_folder_tensors(self->model->folder), tensor->shard);
+  if (map)
+    iso_file_map_advise(map, tensor->offset, tensor->bytes, ISO_FILE_ADVICE_DONTNEED);
+}
+
+static iso_status make_table(const iso_rope_config *rope, int32_t context, float **out_table) {
+  float magnitude;
+  float *table = calloc((size_t)rope->rotary_dim / 2 + 1, sizeof *table);
+  if (!table)
+    return iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory for a rotary table");
+  iso_status status = iso_rope_frequencies(rope, context, table, &magnitude);
+  for (int32_t i = 0; status == ISO_OK && rope->frequency_factors && i < rope->rotary_dim / 2; i++)
+    table[i] /= rope->frequency_factors[i];
+  *out_table = table;
+  return status;
+}
+
+iso_status iso_model_weights(const iso_model *model, const iso_model_graph_options *options,
+                             iso_weight_provider *out_provider) {
+  provider *self = calloc(1, sizeof *self);
+  if (!self)
+    return iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory for a weight provider");
+  self->model = model;
+  *out_provider = (iso_weight_provider){.context = self, .get = get, .done = done};
+  iso_status status = make_table(&model->config.rope, options->max_context, &self->tables[0]);
+  if (status == ISO_OK && model->config.local_rope.theta != 0.0f)
+    status = make_table(&model->config.local_rope, options->max_context, &self->tables[1]);
+  if (status != ISO_OK)
+    iso_model_weights_release(out_provider);
+  return status;
+}
+
+void iso_model_weights_release(iso_weight_provider *out_provider) {
+  provider *self = out_provider->context;
+  if (!self)
+    return;
+  free(self->tables[0]);
+  free(self->tables[1]);
+  free(self);
+  *out_provider = (iso_weight_provider){0};
+}
