@@ -60,8 +60,8 @@ static const char *hf_pattern(const iso_weight_name *names, const char *name, in
 static const iso_file_tensor *find_in_folder(const iso_model *model, const char *name) {
   const iso_safetensors *tensors = iso_hf_folder_tensors(model->folder);
   if (strcmp(name, "output.weight") == 0) {
-    const iso_file_tensor *head = iso_safetensors_find(tensors, "lm_head.weight");
-    return head ? head : iso_safetensors_find(tensors, "language_model.lm_head.weight");
+    const iso_file_tensor *head = iso_safetensors_find_tensor(tensors, "lm_head.weight");
+    return head ? head : iso_safetensors_find_tensor(tensors, "language_model.lm_head.weight");
   }
   int layer = 0;
   const char *pattern = hf_pattern(model->architecture->hf_names, name, &layer);
@@ -77,7 +77,7 @@ static const iso_file_tensor *find_in_folder(const iso_model *model, const char 
                layer, mark + 2);
     else
       snprintf(full, sizeof full, "%s%s", hf_prefixes[i], pattern);
-    const iso_file_tensor *tensor = iso_safetensors_find(tensors, full);
+    const iso_file_tensor *tensor = iso_safetensors_find_tensor(tensors, full);
     if (tensor)
       return tensor;
   }
@@ -90,12 +90,12 @@ const iso_file_tensor *iso_model_find_tensor(const iso_model *model, const char 
 
 uint64_t iso_model_file_tensor_count(const iso_model *model) {
   return model->gguf ? iso_gguf_tensor_count(model->gguf)
-                     : iso_safetensors_count(iso_hf_folder_tensors(model->folder));
+                     : iso_safetensors_tensor_count(iso_hf_folder_tensors(model->folder));
 }
 
 const iso_file_tensor *iso_model_file_tensor(const iso_model *model, uint64_t index) {
   return model->gguf ? iso_gguf_tensor_at(model->gguf, index)
-                     : iso_safetensors_at(iso_hf_folder_tensors(model->folder), index);
+                     : iso_safetensors_tensor_at(iso_hf_folder_tensors(model->folder), index);
 }
 
 iso_status iso_model_load_parameters(iso_model *model) {
