@@ -172,7 +172,7 @@ static void done(void *context, const char *name) {
                                 : iso_safetensors_shard_map(
                                       iso_hf_folder_tensors(self->model->folder), tensor->shard);
   if (map)
-    iso_file_map_advise(map, tensor->offset, tensor->bytes, ISO_FILE_ADVICE_DONTNEED);
+    iso_file_map_advise(map, tensor->offset, tensor->bytes, ISO_FILE_DONT_NEED);
 }
 
 static iso_status make_table(const iso_rope_config *rope, int32_t context, float **out_table) {
