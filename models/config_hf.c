@@ -273,7 +273,7 @@ static iso_status read_config(iso_model *model, const cJSON *root) {
 
 iso_status iso_config_read_hf(iso_model *model) {
   iso_model_config *config = &model->config;
-  iso_status status = read_config(model, iso_hf_folder_config(model->folder));
+  iso_status status = read_config(model, model->folder->config);
   if (status != ISO_OK)
     return iso_fail_context(status, "config.json");
   const iso_file_tensor *table = iso_model_find_tensor(model, "token_embd.weight");

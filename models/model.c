@@ -21,12 +21,13 @@ static iso_status open_gguf(const char *path, const iso_model_options *options, 
 
 static iso_status open_folder(const char *path, const iso_model_options *options,
                               iso_model *model) {
-  ISO_TRY(iso_hf_folder_open(path, &model->folder));
+  bool need_tokenizer = !options || !options->no_tokenizer;
+  ISO_TRY(iso_hf_folder_open(path, need_tokenizer, &model->folder));
   ISO_TRY(iso_config_read_hf(model));
-  if (options && options->no_tokenizer)
+  if (!need_tokenizer)
     return ISO_OK;
   ISO_TRY(iso_tokenizer_create_from_folder(path, &model->tokenizer));
-  const char *text = iso_hf_folder_chat_template(model->folder);
+  const char *text = iso_hf_folder_chat_template(model->folder, NULL);
   return text ? iso_chat_template_create(text, strlen(text), &model->chat_template) : ISO_OK;
 }
 

@@ -58,7 +58,7 @@ static const char *hf_pattern(const iso_weight_name *names, const char *name, in
 }
 
 static const iso_file_tensor *find_in_folder(const iso_model *model, const char *name) {
-  const iso_safetensors *tensors = iso_hf_folder_tensors(model->folder);
+  const iso_safetensors *tensors = model->folder->weights;
   if (strcmp(name, "output.weight") == 0) {
     const iso_file_tensor *head = iso_safetensors_find_tensor(tensors, "lm_head.weight");
     return head ? head : iso_safetensors_find_tensor(tensors, "language_model.lm_head.weight");
@@ -90,12 +90,12 @@ const iso_file_tensor *iso_model_find_tensor(const iso_model *model, const char 
 
 uint64_t iso_model_file_tensor_count(const iso_model *model) {
   return model->gguf ? iso_gguf_tensor_count(model->gguf)
-                     : iso_safetensors_tensor_count(iso_hf_folder_tensors(model->folder));
+                     : iso_safetensors_tensor_count(model->folder->weights);
 }
 
 const iso_file_tensor *iso_model_file_tensor(const iso_model *model, uint64_t index) {
   return model->gguf ? iso_gguf_tensor_at(model->gguf, index)
-                     : iso_safetensors_tensor_at(iso_hf_folder_tensors(model->folder), index);
+                     : iso_safetensors_tensor_at(model->folder->weights, index);
 }
 
 iso_status iso_model_load_parameters(iso_model *model) {
@@ -170,7 +170,7 @@ static void done(void *context, const char *name) {
   const iso_file_map *map = self->model->gguf
                                 ? iso_gguf_shard_map(self->model->gguf, tensor->shard)
                                 : iso_safetensors_shard_map(
-                                      iso_hf_folder_tensors(self->model->folder), tensor->shard);
+                                      self->model->folder->weights, tensor->shard);
   if (map)
     iso_file_map_advise(map, tensor->offset, tensor->bytes, ISO_FILE_DONT_NEED);
 }
