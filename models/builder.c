@@ -1,7 +1,7 @@
 #include "models/builder.h"
 
-#include "ops/rope_scaling.h"
 #include <stdio.h>
+#include <stdlib.h>
 
 static void fail(iso_model_builder *builder, iso_status status) {
   if (builder->status != ISO_OK)
@@ -147,10 +147,12 @@ iso_value iso_block_linear(iso_model_builder *builder, iso_value x, const char *
 static iso_value rope(iso_model_builder *builder, iso_value x, bool local) {
   const iso_rope_config *config = local ? &builder->config->local_rope : &builder->config->rope;
   iso_rope_attributes attributes = {sizeof attributes, config->interleaved, 1.0f};
-  iso_status status =
-      iso_rope_magnitude(config, builder->options->max_context, &attributes.magnitude);
+  float *frequencies = NULL;
+  iso_status status = iso_rope_table_create(config, builder->options->max_context, &frequencies,
+                                            &attributes.magnitude);
   if (status != ISO_OK)
     fail(builder, status);
+  free(frequencies);
   iso_shape shape = shape_of(1, iso_dim_constant(config->rotary_dim / 2), 1, 1);
   iso_value table = declare_weight(builder, local ? ISO_ROPE_LOCAL_TABLE : ISO_ROPE_TABLE,
                                    ISO_SCHEME_F32, shape);

@@ -54,6 +54,11 @@ void iso_block_head(iso_model_builder *builder, iso_value x);
 /* The whole of a plain pre-norm decoder: embedding, layers of attention and MLP, head. */
 void iso_block_plain_decoder(iso_model_builder *builder, iso_attention_options attention);
 
+/* The rotary table of a configuration for a context length, malloc'ed, rotary_dim / 2 numbers, and
+ * the magnitude that goes with it. */
+ISO_MUST_CHECK iso_status iso_rope_table_create(const iso_rope_config *rope, int32_t context,
+                                                float **out_table, float *out_magnitude);
+
 /* Names of the computed rotary tables, served as weights. */
 #define ISO_ROPE_TABLE "rope.frequencies"
 #define ISO_ROPE_LOCAL_TABLE "rope.local_frequencies"

@@ -83,12 +83,12 @@ static iso_status read_scaling(iso_model *model) {
                  {"longrope", ISO_ROPE_SCALING_LONGROPE}};
   char key[KEY_BYTES];
   make_key(model, "rope.scaling.type", key);
-  iso_gguf_string name = {NULL, 0};
+  iso_text_view name = {NULL, 0};
   ISO_TRY(iso_gguf_get_optional_string(model->gguf, key, &name));
   if (!name.data)
     return ISO_OK;
   for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++)
-    if (iso_gguf_string_equals(name, methods[i].name)) {
+    if (iso_text_view_equals(name, methods[i].name)) {
       model->config.rope.scaling = methods[i].scaling;
       return ISO_OK;
     }
@@ -134,17 +134,17 @@ static iso_status read_rope(iso_model *model) {
 }
 
 static void copy_name(iso_model *model) {
-  iso_gguf_string name = {"", 0};
+  iso_text_view name = {"", 0};
   const iso_gguf_value *value = iso_gguf_find(model->gguf, "general.name");
   if (value && iso_gguf_get_string(model->gguf, "general.name", &name) != ISO_OK)
-    name = (iso_gguf_string){"", 0};
+    name = (iso_text_view){"", 0};
   snprintf(model->config.name, sizeof model->config.name, "%.*s",
            (int)(name.length < 127 ? name.length : 127), name.data);
 }
 
 iso_status iso_config_read_gguf(iso_model *model) {
   iso_model_config *config = &model->config;
-  iso_gguf_string name;
+  iso_text_view name;
   ISO_TRY(iso_gguf_get_string(model->gguf, "general.architecture", &name));
   snprintf(config->architecture, sizeof config->architecture, "%.*s",
            (int)(name.length < 31 ? name.length : 31), name.data);

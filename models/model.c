@@ -13,7 +13,7 @@ static iso_status open_gguf(const char *path, const iso_model_options *options, 
   if (options && options->no_tokenizer)
     return ISO_OK;
   ISO_TRY(iso_tokenizer_create_from_gguf(model->gguf, &model->tokenizer));
-  iso_gguf_string text = {NULL, 0};
+  iso_text_view text = {NULL, 0};
   ISO_TRY(iso_gguf_get_optional_string(model->gguf, "tokenizer.chat_template", &text));
   return text.data ? iso_chat_template_create(text.data, text.length, &model->chat_template)
                    : ISO_OK;

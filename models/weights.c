@@ -175,16 +175,20 @@ static void done(void *context, const char *name) {
     iso_file_map_advise(map, tensor->offset, tensor->bytes, ISO_FILE_DONT_NEED);
 }
 
-static iso_status make_table(const iso_rope_config *rope, int32_t context, float **out_table) {
-  float magnitude;
+iso_status iso_rope_table_create(const iso_rope_config *rope, int32_t context, float **out_table,
+                                 float *out_magnitude) {
   float *table = calloc((size_t)rope->rotary_dim / 2 + 1, sizeof *table);
   if (!table)
     return iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory for a rotary table");
-  iso_status status = iso_rope_frequencies(rope, context, table, &magnitude);
-  for (int32_t i = 0; status == ISO_OK && rope->frequency_factors && i < rope->rotary_dim / 2; i++)
+  iso_status status = iso_rope_frequencies(rope, context, table, out_magnitude);
+  if (status != ISO_OK) {
+    free(table);
+    return status;
+  }
+  for (int32_t i = 0; rope->frequency_factors && i < rope->rotary_dim / 2; i++)
     table[i] /= rope->frequency_factors[i];
   *out_table = table;
-  return status;
+  return ISO_OK;
 }
 
 iso_status iso_model_weights(const iso_model *model, const iso_model_graph_options *options,
@@ -194,9 +198,12 @@ iso_status iso_model_weights(const iso_model *model, const iso_model_graph_optio
     return iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory for a weight provider");
   self->model = model;
   *out_provider = (iso_weight_provider){.context = self, .get = get, .done = done};
-  iso_status status = make_table(&model->config.rope, options->max_context, &self->tables[0]);
+  float magnitude;
+  iso_status status = iso_rope_table_create(&model->config.rope, options->max_context,
+                                            &self->tables[0], &magnitude);
   if (status == ISO_OK && model->config.local_rope.theta != 0.0f)
-    status = make_table(&model->config.local_rope, options->max_context, &self->tables[1]);
+    status = iso_rope_table_create(&model->config.local_rope, options->max_context,
+                                   &self->tables[1], &magnitude);
   if (status != ISO_OK)
     iso_model_weights_release(out_provider);
   return status;
