@@ -19,6 +19,7 @@ typedef struct iso_runtime_options {
   int32_t context;     /* tokens of one sequence; 0: the trained context, at most 4,096 */
   int32_t max_tokens;  /* rows a step; 0: 512 */
   int32_t max_sequences; /* 0: 1 */
+  int32_t max_logit_rows; /* rows a step that may want logits; 0: one a sequence */
   int32_t n_pages;       /* KV pool; 0: enough for max_sequences full contexts */
   int32_t page_size;     /* tokens; 0: 64 */
   iso_scheme kv_scheme;  /* ISO_SCHEME_F32 (0) by default */
@@ -86,7 +87,7 @@ typedef enum iso_stop_reason {
   ISO_STOP_END,     /* the model ended its answer */
   ISO_STOP_LENGTH,  /* max_tokens or the context limit */
   ISO_STOP_STRING,  /* a stop string */
-  ISO_STOP_CANCELLED /* the callback returned false */
+  ISO_STOP_CANCELLED /* a callback returned false */
 } iso_stop_reason;
 
 /* Whole UTF-8 pieces as they appear, not NUL-terminated. Return false to stop. */
@@ -99,7 +100,9 @@ typedef struct iso_generation_options {
   const char *const *stop; /* strings that end the answer and are not part of it */
   int32_t n_stop;
   iso_text_callback on_text; /* NULL: none */
-  void *context;
+  /* Asked before each step, prompt chunks too; false stops. NULL: never asked. */
+  bool (*keep_going)(void *context);
+  void *context; /* of both */
 } iso_generation_options;
 
 typedef struct iso_generation_result {

@@ -1,0 +1,98 @@
+#include "engine/device_list.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static iso_status open_one(iso_device_list *list, const char *spec, int32_t n_threads) {
+  if (list->n_devices == ISO_MAX_DEVICES)
+    return iso_fail(ISO_ERROR_LIMIT, "more than %d devices", ISO_MAX_DEVICES);
+  for (uint32_t i = 0; i < list->n_devices; i++)
+    if (strcmp(list->devices[i]->spec, spec) == 0)
+      return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "device %s is named twice", spec);
+  iso_device_options options = {.size = sizeof options, .n_threads = (uint32_t)n_threads};
+  iso_open_device *device;
+  ISO_TRY(iso_device_open(list->registry, spec, &options, &device));
+  list->plan_devices[list->n_devices] = (iso_plan_device){.name = device->spec,
+                                                          .kernels = device->kernels,
+                                                          .kernel_count = device->kernel_count,
+                                                          .device = device->device,
+                                                          .alignment_bytes =
+                                                              device->info.alignment_bytes};
+  list->devices[list->n_devices++] = device;
+  return ISO_OK;
+}
+
+static iso_status open_all(iso_device_list *list, const char *devices, int32_t n_threads) {
+  const char *at = devices;
+  for (;;) {
+    size_t length = strcspn(at, ",");
+    char spec[80];
+    if (length == 0 || length >= sizeof spec)
+      return iso_fail(ISO_ERROR_INVALID_ARGUMENT,
+                      "\"%s\" is not a list of devices such as cpu or cuda:0,cpu", devices);
+    memcpy(spec, at, length);
+    spec[length] = 0;
+    ISO_TRY(open_one(list, spec, n_threads));
+    if (!at[length])
+      return ISO_OK;
+    at += length + 1;
+  }
+}
+
+/* Fills the cumulative split of the first n devices. */
+static iso_status read_split(iso_device_list *list, const char *split, uint32_t n,
+                             int32_t n_layers) {
+  int32_t sum = 0;
+  const char *at = split;
+  for (uint32_t i = 0; i < n; i++) {
+    int32_t share = n_layers / (int32_t)n + ((int32_t)i < n_layers % (int32_t)n);
+    if (split) {
+      char *end;
+      errno = 0;
+      long value = strtol(at, &end, 10);
+      bool last = i + 1 == n;
+      if (errno || end == at || value < 0 || value > n_layers || *end != (last ? 0 : ','))
+        return iso_fail(ISO_ERROR_INVALID_ARGUMENT,
+                        "--split \"%s\" is not %u layer counts, one a device, such as %d,%d",
+                        split, n, n_layers / 2, n_layers - n_layers / 2);
+      share = (int32_t)value;
+      at = end + 1;
+    }
+    sum += share;
+    list->split[i] = sum;
+  }
+  if (sum != n_layers)
+    return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "--split \"%s\" gives %d layers, the model has %d",
+                    split, sum, n_layers);
+  return ISO_OK;
+}
+
+iso_status iso_device_list_open(const char *devices, const char *split, int32_t n_layers,
+                                int32_t n_threads, bool allow_fallback,
+                                iso_device_list *out_list) {
+  *out_list = (iso_device_list){.fallback = -1};
+  ISO_TRY(iso_registry_create(&out_list->registry));
+  ISO_TRY(open_all(out_list, devices, n_threads));
+  uint32_t named = out_list->n_devices;
+  ISO_TRY(read_split(out_list, split, named, n_layers));
+  if (!allow_fallback)
+    return ISO_OK;
+  for (uint32_t i = 0; i < named; i++)
+    if (strcmp(out_list->devices[i]->backend->name, "host") == 0)
+      out_list->fallback = (int32_t)i;
+  if (out_list->fallback < 0) {
+    ISO_TRY(open_one(out_list, "host", 0));
+    out_list->fallback = (int32_t)named;
+    out_list->split[named] = n_layers;
+  }
+  return ISO_OK;
+}
+
+void iso_device_list_close(iso_device_list *list) {
+  for (uint32_t i = 0; i < list->n_devices; i++)
+    iso_device_close(list->devices[i]);
+  if (list->registry)
+    iso_registry_destroy(list->registry);
+  *list = (iso_device_list){0};
+}

@@ -1,0 +1,25 @@
+/* The devices of a runtime, from the words of --device and --split. */
+#ifndef ISOMER_ENGINE_DEVICE_LIST_H
+#define ISOMER_ENGINE_DEVICE_LIST_H
+
+#include <isomer/plan.h>
+
+typedef struct iso_device_list {
+  iso_registry *registry;
+  uint32_t n_devices; /* with the fallback */
+  iso_open_device *devices[ISO_MAX_DEVICES];
+  iso_plan_device plan_devices[ISO_MAX_DEVICES];
+  int32_t split[ISO_MAX_DEVICES]; /* cumulative, as iso_plan_options wants it */
+  int32_t fallback;               /* index, or -1 */
+} iso_device_list;
+
+/* Opens "a,b" and spreads n_layers over them: "N,M" gives their layers, one entry a device;
+ * NULL spreads evenly. With allow_fallback the host backend is opened as well, unless it is
+ * among them, for the ops that others refuse. Close with iso_device_list_close(), also after a
+ * failure. */
+ISO_MUST_CHECK iso_status iso_device_list_open(const char *devices, const char *split,
+                                               int32_t n_layers, int32_t n_threads,
+                                               bool allow_fallback, iso_device_list *out_list);
+void iso_device_list_close(iso_device_list *list);
+
+#endif

@@ -1,0 +1,321 @@
+#include "engine/runtime.h"
+
+#include "engine/device_list.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+  DEFAULT_CONTEXT = 4096,
+  DEFAULT_MAX_TOKENS = 512,
+  DEFAULT_PAGE_SIZE = 64,
+  MAX_PAGE_SIZE = 1024
+};
+
+struct iso_runtime {
+  const iso_model *model;
+  iso_runtime_options options; /* defaults filled in; device strings are not kept */
+  iso_model_graph_options graph_options;
+  iso_device_list devices;
+  iso_graph *graph;
+  iso_plan *plan;
+  iso_executor *executor;
+  iso_page_pool pool;
+  iso_value logits;
+  int32_t *token_ids, *positions, *kv_slots, *block_table; /* host memory of the inputs */
+  int32_t *query_start, *query_length, *context_length, *logit_rows;
+  int32_t pages_per_sequence; /* columns of block_table */
+  int32_t n_logit_rows;       /* of the latest step */
+  const float *host_logits;
+  float *copied_logits; /* where the device's memory cannot be mapped */
+  char description[512];
+};
+
+static iso_status fill_options(const iso_model *model, const iso_runtime_options *given,
+                               iso_runtime_options *out) {
+  const iso_model_config *config = iso_model_get_config(model);
+  *out = given ? *given : (iso_runtime_options){0};
+  if (!out->devices)
+    out->devices = "cpu";
+  if (out->context == 0)
+    out->context = config->context_length < DEFAULT_CONTEXT ? config->context_length
+                                                            : DEFAULT_CONTEXT;
+  if (out->max_tokens == 0)
+    out->max_tokens = DEFAULT_MAX_TOKENS;
+  if (out->max_sequences == 0)
+    out->max_sequences = 1;
+  if (out->page_size == 0)
+    out->page_size = DEFAULT_PAGE_SIZE;
+  if (out->max_logit_rows == 0)
+    out->max_logit_rows = out->max_sequences;
+  if (out->context < 0 || out->max_logit_rows < 0 || out->max_tokens < 0 || out->max_sequences < 0 || out->n_threads < 0 ||
+      out->n_pages < 0 || out->page_size < 1 || out->page_size > MAX_PAGE_SIZE)
+    return iso_fail(ISO_ERROR_INVALID_ARGUMENT,
+                    "context %d, batch %d, sequences %d, threads %d and page size %d must be "
+                    "positive, a page at most %d tokens",
+                    out->context, out->max_tokens, out->max_sequences, out->n_threads,
+                    out->page_size, MAX_PAGE_SIZE);
+  if (out->max_tokens < out->max_sequences)
+    out->max_tokens = out->max_sequences;
+  int64_t pages = ((int64_t)out->context + out->page_size - 1) / out->page_size;
+  int64_t pool = out->n_pages ? out->n_pages : pages * out->max_sequences;
+  if (pool * out->page_size > INT32_MAX)
+    return iso_fail(ISO_ERROR_LIMIT, "a cache of %lld tokens exceeds 2^31; lower the context",
+                    (long long)(pool * out->page_size));
+  out->n_pages = (int32_t)pool;
+  return ISO_OK;
+}
+
+/* A model's weights with the caller's progress callback beside them. */
+typedef struct observed_weights {
+  iso_weight_provider inner;
+  iso_progress_callback progress;
+  void *progress_context;
+} observed_weights;
+
+static iso_status observed_get(void *context, const char *name, iso_host_weight *out_weight,
+                               bool *out_stays) {
+  observed_weights *self = context;
+  return self->inner.get(self->inner.context, name, out_weight, out_stays);
+}
+
+static void observed_done(void *context, const char *name) {
+  observed_weights *self = context;
+  self->inner.done(self->inner.context, name);
+}
+
+static void observed_progress(void *context, uint64_t done, uint64_t total) {
+  observed_weights *self = context;
+  self->progress(self->progress_context, "loading", done, total);
+}
+
+static iso_status load(iso_runtime *runtime) {
+  const iso_runtime_options *options = &runtime->options;
+  observed_weights weights = {.progress = options->progress,
+                              .progress_context = options->progress_context};
+  ISO_TRY(iso_model_weights(runtime->model, &runtime->graph_options, &weights.inner));
+  iso_weight_provider provider = {.context = &weights,
+                                  .get = observed_get,
+                                  .done = observed_done,
+                                  .progress = options->progress ? observed_progress : NULL};
+  iso_status status = iso_executor_create(runtime->plan, runtime->devices.devices, &provider, NULL,
+                                          &runtime->executor);
+  iso_model_weights_release(&weights.inner);
+  return status;
+}
+
+/* After an out-of-memory failure: what a smaller context would cost. */
+static iso_status advise_memory(const iso_runtime *runtime, iso_status status) {
+  uint64_t state_bytes = 0;
+  for (uint32_t i = 0; i < runtime->plan->n_states; i++) {
+    const iso_value_info *info =
+        iso_graph_get_value(runtime->graph, runtime->plan->states[i].value);
+    uint64_t bytes;
+    if (iso_shape_bytes(&info->shape, info->scheme, &bytes) == ISO_OK)
+      state_bytes += bytes;
+  }
+  const iso_runtime_options *options = &runtime->options;
+  double per_token = (double)state_bytes / ((double)options->n_pages * options->page_size);
+  return iso_fail(status, "%s; the cache takes %.1f KB a token, %.0f MB for this context of %d: "
+                  "lower -c or the cache type",
+                  iso_status_message(), per_token / 1e3, (double)state_bytes / 1e6,
+                  options->context);
+}
+
+static void bind_inputs(iso_runtime *runtime) {
+  const struct {
+    const char *name;
+    int32_t **memory;
+  } inputs[] = {{"token_ids", &runtime->token_ids},       {"positions", &runtime->positions},
+                {"kv_slots", &runtime->kv_slots},         {"block_table", &runtime->block_table},
+                {"query_start", &runtime->query_start},   {"query_length", &runtime->query_length},
+                {"context_length", &runtime->context_length},
+                {"logit_rows", &runtime->logit_rows}};
+  for (size_t i = 0; i < sizeof inputs / sizeof inputs[0]; i++)
+    *inputs[i].memory =
+        iso_executor_input(runtime->executor, iso_graph_find(runtime->graph, inputs[i].name));
+}
+
+static void describe(iso_runtime *runtime) {
+  iso_executor_stats stats;
+  iso_executor_get_stats(runtime->executor, &stats);
+  int used = 0, start = 0;
+  char *out = runtime->description;
+  size_t capacity = sizeof runtime->description;
+  for (uint32_t i = 0; i < runtime->devices.n_devices && (size_t)used < capacity; i++) {
+    const iso_open_device *device = runtime->devices.devices[i];
+    if ((int32_t)i == runtime->devices.fallback && runtime->plan->n_fallbacks == 0)
+      continue;
+    used += snprintf(out + used, capacity - (size_t)used, "%s%s (%s, %s): %d layers",
+                     used ? "; " : "", device->spec, device->info.name, device->info.detail,
+                     runtime->devices.split[i] - start);
+    start = runtime->devices.split[i];
+  }
+  if ((size_t)used < capacity)
+    snprintf(out + used, capacity - (size_t)used,
+             "; weights %.0f MB, cache %.0f MB, scratch %.0f MB, %u ops fell back",
+             (double)stats.weight_bytes / 1e6, (double)stats.state_bytes / 1e6,
+             (double)stats.arena_bytes / 1e6, runtime->plan->n_fallbacks);
+}
+
+static iso_status build(iso_runtime *runtime, const iso_runtime_options *given) {
+  const iso_model_config *config = iso_model_get_config(runtime->model);
+  iso_runtime_options *options = &runtime->options;
+  ISO_TRY(fill_options(runtime->model, given, options));
+  ISO_TRY(iso_device_list_open(options->devices, options->split, config->n_layers,
+                               options->n_threads, options->allow_fallback, &runtime->devices));
+  runtime->pages_per_sequence = (options->context + options->page_size - 1) / options->page_size;
+  runtime->graph_options = (iso_model_graph_options){
+      .max_tokens = options->max_tokens,
+      .max_sequences = options->max_sequences,
+      .max_logit_rows = options->max_logit_rows,
+      .n_pages = options->n_pages,
+      .page_size = options->page_size,
+      .max_context = options->context,
+      .kv_scheme = options->kv_scheme,
+      .activation = ISO_SCHEME_F32,
+  };
+  ISO_TRY(iso_model_build_graph(runtime->model, &runtime->graph_options, &runtime->graph));
+  iso_plan_options plan_options = {.n_devices = runtime->devices.n_devices,
+                                   .devices = runtime->devices.plan_devices,
+                                   .split = runtime->devices.split,
+                                   .fallback = runtime->devices.fallback,
+                                   .keep_all = options->keep_all};
+  ISO_TRY(iso_plan_create(runtime->graph, &plan_options, &runtime->plan));
+  iso_status status = load(runtime);
+  if (status != ISO_OK)
+    return status == ISO_ERROR_OUT_OF_MEMORY ? advise_memory(runtime, status) : status;
+  bind_inputs(runtime);
+  runtime->logits = iso_graph_find(runtime->graph, "logits");
+  ISO_TRY(iso_page_pool_create(options->n_pages, &runtime->pool));
+  options->devices = options->split = NULL;
+  describe(runtime);
+  return ISO_OK;
+}
+
+iso_status iso_runtime_create(const iso_model *model, const iso_runtime_options *options,
+                              iso_runtime **out_runtime) {
+  iso_runtime *runtime = calloc(1, sizeof *runtime);
+  if (!runtime)
+    return iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory for a runtime");
+  runtime->model = model;
+  iso_status status = build(runtime, options);
+  if (status != ISO_OK) {
+    iso_runtime_destroy(runtime);
+    return status;
+  }
+  *out_runtime = runtime;
+  return ISO_OK;
+}
+
+void iso_runtime_destroy(iso_runtime *runtime) {
+  if (!runtime)
+    return;
+  free(runtime->copied_logits);
+  iso_page_pool_destroy(&runtime->pool);
+  iso_executor_destroy(runtime->executor);
+  iso_plan_destroy(runtime->plan);
+  iso_graph_destroy(runtime->graph);
+  iso_device_list_close(&runtime->devices);
+  free(runtime);
+}
+
+/* Checks one sequence against the bounds and the vocabulary. */
+static iso_status check_sequence(const iso_runtime *runtime, const iso_batch_sequence *sequence) {
+  const iso_runtime_options *options = &runtime->options;
+  int32_t vocabulary = iso_model_get_config(runtime->model)->vocabulary_size;
+  if (sequence->n_tokens < 1 || sequence->position < 0 ||
+      sequence->n_tokens > options->context - sequence->position)
+    return iso_fail(ISO_ERROR_LIMIT, "%d tokens at position %d exceed the context of %d",
+                    sequence->n_tokens, sequence->position, options->context);
+  int32_t end = sequence->position + sequence->n_tokens;
+  if ((int64_t)sequence->n_pages * options->page_size < end)
+    return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "%d pages do not hold %d tokens",
+                    sequence->n_pages, end);
+  for (int32_t i = 0; i < sequence->n_tokens; i++)
+    if (sequence->tokens[i] < 0 || sequence->tokens[i] >= vocabulary)
+      return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "token id %d is outside the vocabulary of %d",
+                      sequence->tokens[i], vocabulary);
+  for (int32_t i = 0; i * options->page_size < end; i++)
+    if (sequence->pages[i] < 0 || sequence->pages[i] >= options->n_pages)
+      return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "page %d is outside the pool of %d",
+                      sequence->pages[i], options->n_pages);
+  return ISO_OK;
+}
+
+/* Writes the rows of one sequence into the input block. */
+static void append_sequence(iso_runtime *runtime, const iso_batch_sequence *sequence,
+                            int32_t index, int32_t first_row) {
+  int32_t page_size = runtime->options.page_size;
+  int32_t end = sequence->position + sequence->n_tokens;
+  int32_t *table = runtime->block_table + (int64_t)index * runtime->pages_per_sequence;
+  for (int32_t i = 0; i < runtime->pages_per_sequence; i++)
+    table[i] = i * page_size < end ? sequence->pages[i] : -1;
+  for (int32_t i = 0; i < sequence->n_tokens; i++) {
+    int32_t row = first_row + i, position = sequence->position + i;
+    runtime->token_ids[row] = sequence->tokens[i];
+    runtime->positions[row] = position;
+    runtime->kv_slots[row] = sequence->pages[position / page_size] * page_size +
+                             position % page_size;
+    if (!sequence->no_logits && (sequence->all_logits || i + 1 == sequence->n_tokens))
+      runtime->logit_rows[runtime->n_logit_rows++] = row;
+  }
+  runtime->query_start[index] = first_row;
+  runtime->query_length[index] = sequence->n_tokens;
+  runtime->context_length[index] = end;
+}
+
+static iso_status fetch_logits(iso_runtime *runtime) {
+  runtime->host_logits = iso_executor_peek(runtime->executor, runtime->logits);
+  if (runtime->host_logits || runtime->n_logit_rows == 0)
+    return ISO_OK;
+  size_t row_bytes = (size_t)iso_model_get_config(runtime->model)->vocabulary_size * sizeof(float);
+  if (!runtime->copied_logits) {
+    runtime->copied_logits = malloc((size_t)runtime->options.max_logit_rows * row_bytes);
+    if (!runtime->copied_logits)
+      return iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory for logits on the host");
+  }
+  runtime->host_logits = runtime->copied_logits;
+  return iso_executor_read(runtime->executor, runtime->logits, runtime->copied_logits,
+                           (size_t)runtime->n_logit_rows * row_bytes);
+}
+
+iso_status iso_runtime_step(iso_runtime *runtime, const iso_batch_sequence *sequences,
+                            int32_t n_sequences) {
+  const iso_runtime_options *options = &runtime->options;
+  if (n_sequences < 1 || n_sequences > options->max_sequences)
+    return iso_fail(ISO_ERROR_LIMIT, "a step of %d sequences; this runtime takes 1 to %d",
+                    n_sequences, options->max_sequences);
+  int32_t rows = 0;
+  runtime->n_logit_rows = 0;
+  for (int32_t i = 0; i < n_sequences; i++) {
+    ISO_TRY(check_sequence(runtime, &sequences[i]));
+    int32_t wanted = sequences[i].no_logits ? 0 : sequences[i].all_logits ? sequences[i].n_tokens : 1;
+    if (sequences[i].n_tokens > options->max_tokens - rows ||
+        wanted > options->max_logit_rows - runtime->n_logit_rows)
+      return iso_fail(ISO_ERROR_LIMIT, "a step of more than %d tokens or %d rows of logits",
+                      options->max_tokens, options->max_logit_rows);
+    append_sequence(runtime, &sequences[i], i, rows);
+    rows += sequences[i].n_tokens;
+  }
+  iso_bindings bindings = {{0}};
+  bindings.size[ISO_SYMBOL_TOKENS] = rows;
+  bindings.size[ISO_SYMBOL_SEQUENCES] = n_sequences;
+  bindings.size[ISO_SYMBOL_LOGIT_ROWS] = runtime->n_logit_rows;
+  ISO_TRY(iso_executor_run(runtime->executor, &bindings));
+  return fetch_logits(runtime);
+}
+
+const float *iso_runtime_logits(const iso_runtime *runtime, int32_t row) {
+  int64_t vocabulary = iso_model_get_config(runtime->model)->vocabulary_size;
+  return row >= 0 && row < runtime->n_logit_rows ? runtime->host_logits + row * vocabulary : NULL;
+}
+
+const iso_model *iso_runtime_get_model(const iso_runtime *runtime) { return runtime->model; }
+const iso_plan *iso_runtime_get_plan(const iso_runtime *runtime) { return runtime->plan; }
+iso_executor *iso_runtime_get_executor(iso_runtime *runtime) { return runtime->executor; }
+const iso_runtime_options *iso_runtime_get_options(const iso_runtime *runtime) {
+  return &runtime->options;
+}
+const char *iso_runtime_describe(const iso_runtime *runtime) { return runtime->description; }
+iso_page_pool *iso_runtime_page_pool(iso_runtime *runtime) { return &runtime->pool; }
