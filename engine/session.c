@@ -1,6 +1,5 @@
 #include "engine/runtime.h"
 #include "engine/stop_strings.h"
-#include "models/tokenizer/detokenizer.h"
 #include "models/tokenizer/tokenizer.h"
 #include "ops/sampling.h"
 
@@ -91,7 +90,9 @@ typedef struct generation {
   iso_session *session;
   const iso_generation_options *options;
   iso_generation_result *result;
-  iso_detokenizer *detokenizer; /* NULL when nobody wants text */
+  bool wants_text;
+  iso_detokenizer detokenizer;
+  iso_text piece; /* scratch: what a token completed */
   iso_stop_strings stop;
   int32_t prompt_end; /* first output position in session->ids */
 } generation;
@@ -170,23 +171,23 @@ static iso_status emit(generation *self, const char *text, size_t length, bool i
 }
 
 static iso_status emit_token(generation *self, int32_t token, bool *out_over) {
-  const char *text;
-  size_t length;
-  if (!self->detokenizer)
+  /* Embedding tables may have padding rows that no token stands for. */
+  if (!self->wants_text ||
+      token >= iso_tokenizer_vocabulary_size(self->detokenizer.tokenizer))
     return ISO_OK;
-  ISO_TRY(iso_detokenizer_add(self->detokenizer, token, &text, &length));
-  return emit(self, text, length, false, out_over);
+  self->piece.length = 0;
+  ISO_TRY(iso_detokenizer_push(&self->detokenizer, token, &self->piece));
+  return emit(self, self->piece.data, self->piece.length, false, out_over);
 }
 
 static iso_status emit_rest(generation *self) {
-  const char *text;
-  size_t length;
   bool over = false;
-  if (!self->detokenizer || self->result->reason == ISO_STOP_STRING ||
+  if (!self->wants_text || self->result->reason == ISO_STOP_STRING ||
       self->result->reason == ISO_STOP_CANCELLED)
     return ISO_OK;
-  ISO_TRY(iso_detokenizer_finish(self->detokenizer, &text, &length));
-  return emit(self, text, length, true, &over);
+  self->piece.length = 0;
+  ISO_TRY(iso_detokenizer_finish(&self->detokenizer, &self->piece));
+  return emit(self, self->piece.data, self->piece.length, true, &over);
 }
 
 static iso_status run_output(generation *self) {
@@ -246,11 +247,13 @@ iso_status iso_session_generate(iso_session *session, const int32_t *ids, int32_
   if (options->on_text) {
     if (!iso_model_get_tokenizer(model))
       return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "the model was opened without a tokenizer");
-    ISO_TRY(iso_detokenizer_create(iso_model_get_tokenizer(model), true, &self.detokenizer));
+    self.wants_text = true;
+    iso_detokenizer_init(&self.detokenizer, iso_model_get_tokenizer(model),
+                         ISO_DETOKENIZE_SKIP_SPECIAL);
   }
   iso_stop_strings_init(&self.stop, options->stop, options->n_stop);
   iso_status status = run(&self, ids, n_ids);
   iso_stop_strings_destroy(&self.stop);
-  iso_detokenizer_destroy(self.detokenizer);
+  iso_text_free(&self.piece);
   return status;
 }
