@@ -1,0 +1,196 @@
+#include "tools/options.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/option_table.h"
+
+/* Edits between two words, insertion, deletion, change and swap counting one each (optimal
+ * string alignment); words longer than the table count as far. */
+static int edit_distance(const char *a, const char *b) {
+  enum { LIMIT = 32 };
+  int table[LIMIT + 1][LIMIT + 1];
+  int n = (int)strlen(a), m = (int)strlen(b);
+  if (n > LIMIT || m > LIMIT)
+    return LIMIT;
+  for (int i = 0; i <= n; i++)
+    for (int j = 0; j <= m; j++) {
+      if (i == 0 || j == 0) {
+        table[i][j] = i + j;
+        continue;
+      }
+      int best = table[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
+      if (table[i - 1][j] + 1 < best)
+        best = table[i - 1][j] + 1;
+      if (table[i][j - 1] + 1 < best)
+        best = table[i][j - 1] + 1;
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
+          table[i - 2][j - 2] + 1 < best)
+        best = table[i - 2][j - 2] + 1;
+      table[i][j] = best;
+    }
+  return table[n][m];
+}
+
+enum { NEAR = 3 }; /* more edits than this are another word */
+
+iso_command iso_command_find(const char *name) {
+  for (int i = 0; i < ISO_COMMAND_COUNT; i++)
+    if (strcmp(name, iso_command_rows[i].name) == 0)
+      return (iso_command)i;
+  return ISO_COMMAND_COUNT;
+}
+
+const char *iso_command_nearest(const char *name) {
+  const char *nearest = NULL;
+  int best = NEAR;
+  for (int i = 0; i < ISO_COMMAND_COUNT; i++) {
+    int distance = edit_distance(name, iso_command_rows[i].name);
+    if (distance < best) {
+      best = distance;
+      nearest = iso_command_rows[i].name;
+    }
+  }
+  return nearest;
+}
+
+static bool takes(const iso_option_row *row, iso_command command) {
+  return (row->commands >> command & 1) != 0;
+}
+
+static const iso_option_row *find_long(iso_command command, const char *name, size_t length) {
+  for (int i = 0; i < iso_option_row_count; i++) {
+    const iso_option_row *row = &iso_option_rows[i];
+    const char *names[2] = {row->long_name, row->alias};
+    for (int k = 0; k < 2; k++)
+      if (takes(row, command) && names[k] && strlen(names[k]) == length &&
+          memcmp(names[k], name, length) == 0)
+        return row;
+  }
+  return NULL;
+}
+
+static const iso_option_row *find_short(iso_command command, char letter) {
+  for (int i = 0; i < iso_option_row_count; i++)
+    if (takes(&iso_option_rows[i], command) && iso_option_rows[i].short_name == letter)
+      return &iso_option_rows[i];
+  return NULL;
+}
+
+static iso_status unknown_option(iso_command command, const char *argument) {
+  const char *name = argument + strspn(argument, "-"), *nearest = NULL;
+  char word[64];
+  snprintf(word, sizeof word, "%.*s", (int)strcspn(name, "="), name);
+  int best = NEAR;
+  for (int i = 0; i < iso_option_row_count; i++) {
+    const char *names[2] = {iso_option_rows[i].long_name, iso_option_rows[i].alias};
+    for (int k = 0; takes(&iso_option_rows[i], command) && k < 2; k++)
+      if (names[k] && edit_distance(word, names[k]) < best) {
+        best = edit_distance(word, names[k]);
+        nearest = names[k];
+      }
+  }
+  if (nearest)
+    return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "unknown option %s; did you mean --%s?", argument,
+                    nearest);
+  return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "unknown option %s; see isomer %s --help", argument,
+                  iso_command_rows[command].name);
+}
+
+static iso_status store(const iso_option_row *row, const char *text, iso_options *options) {
+  void *field = (char *)options + row->offset;
+  char *end = NULL;
+  errno = 0;
+  switch (row->type) {
+  case ISO_OPTION_STRING:
+    *(const char **)field = text;
+    return ISO_OK;
+  case ISO_OPTION_FLAG:
+    *(bool *)field = true;
+    return ISO_OK;
+  case ISO_OPTION_LIST: {
+    iso_option_list *list = field;
+    if (list->n == ISO_MAX_LIST)
+      return iso_fail(ISO_ERROR_LIMIT, "--%s is given more than %d times", row->long_name,
+                      ISO_MAX_LIST);
+    list->items[list->n++] = text;
+    return ISO_OK;
+  }
+  case ISO_OPTION_INT: {
+    long long value = strtoll(text, &end, 10);
+    if (errno || end == text || *end || (double)value < row->min || (double)value > row->max)
+      return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "--%s takes a whole number from %.0f to %.0f, not \"%s\"",
+                      row->long_name, row->min, row->max, text);
+    *(int64_t *)field = value;
+    return ISO_OK;
+  }
+  case ISO_OPTION_FLOAT: {
+    double value = strtod(text, &end);
+    if (errno || end == text || *end || !(value >= row->min && value <= row->max))
+      return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "--%s takes a number from %g to %g, not \"%s\"",
+                      row->long_name, row->min, row->max, text);
+    *(double *)field = value;
+    return ISO_OK;
+  }
+  }
+  return ISO_OK;
+}
+
+iso_status iso_options_parse(iso_command command, int argc, char **argv,
+                             iso_options *out_options) {
+  *out_options = (iso_options){0};
+  for (int i = 0; i < iso_option_row_count; i++)
+    if (iso_option_rows[i].default_value)
+      ISO_TRY(store(&iso_option_rows[i], iso_option_rows[i].default_value, out_options));
+  bool options_over = false;
+  for (int i = 0; i < argc; i++) {
+    const char *argument = argv[i];
+    if (options_over || argument[0] != '-' || argument[1] == 0) {
+      if (out_options->words.n == ISO_MAX_LIST)
+        return iso_fail(ISO_ERROR_LIMIT, "more than %d words; quote the text", ISO_MAX_LIST);
+      out_options->words.items[out_options->words.n++] = argument;
+      continue;
+    }
+    if (strcmp(argument, "--") == 0) {
+      options_over = true;
+      continue;
+    }
+    const char *value = NULL;
+    const iso_option_row *row;
+    if (argument[1] == '-') {
+      size_t length = strcspn(argument + 2, "=");
+      row = find_long(command, argument + 2, length);
+      value = argument[2 + length] ? argument + 2 + length + 1 : NULL;
+    } else {
+      row = argument[2] == 0 ? find_short(command, argument[1]) : NULL;
+    }
+    if (!row)
+      return unknown_option(command, argument);
+    if (row->type == ISO_OPTION_FLAG && value)
+      return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "--%s takes no value", row->long_name);
+    if (row->type != ISO_OPTION_FLAG && !value) {
+      if (i + 1 >= argc)
+        return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "--%s needs a value: %s", row->long_name,
+                        row->argument);
+      value = argv[++i];
+    }
+    ISO_TRY(store(row, value, out_options));
+    out_options->seed_given |= strcmp(row->long_name, "seed") == 0;
+  }
+  return ISO_OK;
+}
+
+iso_status iso_options_take_model(iso_options *options) {
+  if (options->model)
+    return ISO_OK;
+  if (options->words.n == 0)
+    return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "no model: give a GGUF file or a Hugging Face "
+                                                "folder as the first word or with -m");
+  options->model = options->words.items[0];
+  options->words.n--;
+  memmove(options->words.items, options->words.items + 1,
+          (size_t)options->words.n * sizeof options->words.items[0]);
+  return ISO_OK;
+}

@@ -1,0 +1,141 @@
+#include "tools/tool.h"
+
+#include "core/file.h"
+#include "core/log.h"
+#include "core/progress.h"
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+/* Largest text read from a file or standard input. */
+#define MAX_TEXT_BYTES (UINT64_C(1) << 30)
+
+iso_status iso_tool_open_model(iso_options *options, bool no_tokenizer, iso_model **out_model) {
+  ISO_TRY(iso_options_take_model(options));
+  iso_model_options model_options = {.no_tokenizer = no_tokenizer};
+  return iso_model_open(options->model, &model_options, out_model);
+}
+
+iso_status iso_tool_create_runtime(const iso_model *model, const iso_options *options,
+                                   const iso_runtime_options *base, iso_runtime **out_runtime) {
+  iso_runtime_options runtime = base ? *base : (iso_runtime_options){0};
+  if (!runtime.devices)
+    runtime.devices = options->device;
+  if (!runtime.split)
+    runtime.split = options->split;
+  runtime.n_threads = (int32_t)options->threads;
+  runtime.allow_fallback = options->allow_fallback;
+  if (runtime.context == 0)
+    runtime.context = (int32_t)options->context;
+  if (runtime.max_tokens == 0)
+    runtime.max_tokens = (int32_t)options->batch_size;
+  if (!iso_scheme_from_name(options->kv_type, &runtime.kv_scheme))
+    return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "--kv-type %s is none of f32, f16, bf16, q8_0",
+                    options->kv_type);
+  iso_progress_bar bar;
+  iso_progress_bar_begin(&bar, stderr);
+  runtime.progress = iso_progress_bar_update;
+  runtime.progress_context = &bar;
+  ISO_TRY(iso_runtime_create(model, &runtime, out_runtime));
+  if (options->verbose)
+    fprintf(stderr, "%s\n", iso_runtime_describe(*out_runtime));
+  return ISO_OK;
+}
+
+iso_sampling iso_tool_sampling(const iso_options *options) {
+  iso_sampling sampling = {.temperature = (float)options->temperature,
+                           .top_k = (int32_t)options->top_k,
+                           .top_p = (float)options->top_p,
+                           .min_p = (float)options->min_p,
+                           .repetition_penalty = (float)options->repeat_penalty,
+                           .presence_penalty = (float)options->presence_penalty,
+                           .frequency_penalty = (float)options->frequency_penalty,
+                           .seed = (uint64_t)options->seed};
+  if (!options->seed_given &&
+      getrandom(&sampling.seed, sizeof sampling.seed, 0) != (ssize_t)sizeof sampling.seed)
+    sampling.seed = (uint64_t)getpid();
+  return sampling;
+}
+
+static iso_status read_stdin(char **out_text, size_t *out_length) {
+  size_t length = 0, capacity = 1 << 16;
+  char *text = malloc(capacity);
+  while (text) {
+    length += fread(text + length, 1, capacity - length, stdin);
+    if (length < capacity)
+      break;
+    char *grown = capacity < MAX_TEXT_BYTES ? realloc(text, capacity *= 2) : NULL;
+    if (!grown)
+      free(text);
+    text = grown;
+  }
+  if (!text)
+    return iso_fail(ISO_ERROR_LIMIT, "standard input is larger than %zu bytes", capacity);
+  *out_text = text;
+  *out_length = length;
+  return ISO_OK;
+}
+
+static iso_status copy_text(const char *text, char **out_text, size_t *out_length) {
+  *out_length = strlen(text);
+  *out_text = strdup(text);
+  return *out_text ? ISO_OK : iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory for the text");
+}
+
+iso_status iso_tool_read_text(const iso_options *options, int first_word, char **out_text,
+                              size_t *out_length) {
+  *out_text = NULL;
+  *out_length = 0;
+  if (options->prompt)
+    return copy_text(options->prompt, out_text, out_length);
+  if (options->file)
+    return iso_file_read(options->file, MAX_TEXT_BYTES, out_text, out_length);
+  if (options->words.n <= first_word)
+    return isatty(STDIN_FILENO) ? ISO_OK : read_stdin(out_text, out_length);
+  size_t bytes = 1;
+  for (int i = first_word; i < options->words.n; i++)
+    bytes += strlen(options->words.items[i]) + 1;
+  char *text = calloc(bytes, 1);
+  if (!text)
+    return iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory for the text");
+  for (int i = first_word; i < options->words.n; i++) {
+    strcat(text, i > first_word ? " " : "");
+    strcat(text, options->words.items[i]);
+  }
+  *out_text = text;
+  *out_length = strlen(text);
+  return ISO_OK;
+}
+
+static volatile sig_atomic_t interrupted;
+
+static void on_interrupt(int signal_number) {
+  if (interrupted) {
+    signal(signal_number, SIG_DFL);
+    raise(signal_number);
+  }
+  interrupted = 1;
+}
+
+void iso_tool_catch_interrupt(void) {
+  struct sigaction action = {.sa_handler = on_interrupt};
+  sigaction(SIGINT, &action, NULL);
+}
+
+bool iso_tool_interrupted(void) { return interrupted != 0; }
+void iso_tool_clear_interrupt(void) { interrupted = 0; }
+
+const char *iso_tool_format_bytes(uint64_t bytes, char *out, size_t capacity) {
+  static const char *const units[] = {"B", "KB", "MB", "GB", "TB"};
+  double value = (double)bytes;
+  int unit = 0;
+  while (value >= 1000 && unit < 4) {
+    value /= 1000;
+    unit++;
+  }
+  snprintf(out, capacity, unit ? "%.1f %s" : "%.0f %s", value, units[unit]);
+  return out;
+}

@@ -1,0 +1,41 @@
+/* What subcommands share. */
+#ifndef ISOMER_TOOLS_TOOL_H
+#define ISOMER_TOOLS_TOOL_H
+
+#include <isomer/engine.h>
+
+#include "tools/options.h"
+
+/* A command's body: fails with a sentence, or sets *out_exit (0 by default) for results that are
+ * no error of the program, such as a failed check (1). */
+typedef iso_status (*iso_command_function)(iso_options *options, int *out_exit);
+#define ISO_COMMAND(name, NAME, positional, summary, description) \
+  iso_status iso_command_##name(iso_options *options, int *out_exit);
+#include "tools/commands.def"
+#undef ISO_COMMAND
+
+/* Opens options->model (or the first word), with a progress bar on a terminal. */
+ISO_MUST_CHECK iso_status iso_tool_open_model(iso_options *options, bool no_tokenizer,
+                                              iso_model **out_model);
+/* The runtime that the options ask for; `base` (may be NULL) gives what they do not. */
+ISO_MUST_CHECK iso_status iso_tool_create_runtime(const iso_model *model,
+                                                  const iso_options *options,
+                                                  const iso_runtime_options *base,
+                                                  iso_runtime **out_runtime);
+/* Sampling as the options ask; a fresh seed when none was given. */
+iso_sampling iso_tool_sampling(const iso_options *options);
+
+/* Text of -p, the words from `first_word` on, -f, or standard input when it is no terminal;
+ * malloc'ed. NULL text when there is none. */
+ISO_MUST_CHECK iso_status iso_tool_read_text(const iso_options *options, int first_word,
+                                             char **out_text, size_t *out_length);
+
+/* Set by Ctrl-C once iso_tool_catch_interrupt() was called; a second one ends the program. */
+bool iso_tool_interrupted(void);
+void iso_tool_clear_interrupt(void);
+void iso_tool_catch_interrupt(void);
+
+/* "1.5 GB", "20.3 KB" into `out` (at least 16 bytes); returns it. */
+const char *iso_tool_format_bytes(uint64_t bytes, char *out, size_t capacity);
+
+#endif
