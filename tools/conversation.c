@@ -1,0 +1,75 @@
+#include "tools/conversation.h"
+
+#include "models/chat/chat_template.h"
+#include "models/tokenizer/tokenizer.h"
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+iso_status iso_conversation_create(iso_conversation *out_conversation) {
+  out_conversation->messages = cJSON_CreateArray();
+  return out_conversation->messages
+             ? ISO_OK
+             : iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory for a conversation");
+}
+
+void iso_conversation_destroy(iso_conversation *conversation) {
+  cJSON_Delete(conversation->messages);
+  conversation->messages = NULL;
+}
+
+iso_status iso_conversation_add(iso_conversation *conversation, const char *role,
+                                const char *content) {
+  cJSON *message = cJSON_CreateObject();
+  if (!message || !cJSON_AddStringToObject(message, "role", role) ||
+      !cJSON_AddStringToObject(message, "content", content) ||
+      !cJSON_AddItemToArray(conversation->messages, message)) {
+    cJSON_Delete(message);
+    return iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory for a message of %zu bytes",
+                    strlen(content));
+  }
+  return ISO_OK;
+}
+
+int iso_conversation_count(const iso_conversation *conversation) {
+  return cJSON_GetArraySize(conversation->messages);
+}
+
+void iso_conversation_truncate(iso_conversation *conversation, int count) {
+  while (cJSON_GetArraySize(conversation->messages) > count)
+    cJSON_DeleteItemFromArray(conversation->messages,
+                              cJSON_GetArraySize(conversation->messages) - 1);
+}
+
+/* Text of a special token, "" where the model has none; malloc'ed. */
+static char *special_text(const iso_tokenizer *tokenizer, int32_t id) {
+  size_t length = 0;
+  const char *text = iso_tokenizer_token_text(tokenizer, id, &length);
+  return strndup(text ? text : "", text ? length : 0);
+}
+
+iso_status iso_conversation_tokenize(const iso_conversation *conversation, const iso_model *model,
+                                     int32_t **out_ids, size_t *out_count) {
+  const iso_tokenizer *tokenizer = iso_model_get_tokenizer(model);
+  char *bos = special_text(tokenizer, iso_tokenizer_bos_id(tokenizer));
+  char *eos = special_text(tokenizer, iso_tokenizer_eos_id(tokenizer));
+  char *text = NULL;
+  size_t length = 0;
+  iso_chat_input input = {.messages = conversation->messages,
+                          .add_generation_prompt = true,
+                          .bos_token = bos,
+                          .eos_token = eos,
+                          .now = time(NULL)};
+  iso_status status = bos && eos ? iso_chat_template_render(iso_model_get_chat_template(model),
+                                                            &input, &text, &length)
+                                 : iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory for a prompt");
+  /* Templates write BOS themselves where the model wants it; the tokenizer adds no second one. */
+  if (status == ISO_OK)
+    status = iso_tokenizer_encode(tokenizer, text, length,
+                                  ISO_TOKENIZE_ADD_SPECIAL | ISO_TOKENIZE_PARSE_SPECIAL, out_ids,
+                                  out_count);
+  free(bos);
+  free(eos);
+  free(text);
+  return status;
+}
