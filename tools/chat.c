@@ -1,0 +1,198 @@
+#include "tools/conversation.h"
+#include "tools/tool.h"
+
+#include <histedit.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct chat {
+  const iso_options *options;
+  const iso_model *model;
+  iso_session *session;
+  iso_conversation conversation;
+  char *answer; /* of this turn */
+  size_t answer_length;
+  EditLine *editor; /* NULL when standard input is no terminal */
+  History *history;
+} chat;
+
+static char *prompt(EditLine *editor) {
+  (void)editor;
+  static char text[] = "> ";
+  return text;
+}
+
+static bool on_text(void *context, const char *text, size_t length) {
+  chat *self = context;
+  char *grown = realloc(self->answer, self->answer_length + length + 1);
+  if (!grown)
+    return false;
+  self->answer = grown;
+  memcpy(grown + self->answer_length, text, length);
+  self->answer_length += length;
+  grown[self->answer_length] = 0;
+  return fwrite(text, 1, length, stdout) == length && fflush(stdout) == 0;
+}
+
+static bool keep_going(void *context) {
+  (void)context;
+  return !iso_tool_interrupted();
+}
+
+/* Answers the conversation as it stands. A context that is full says so and keeps the chat. */
+static iso_status answer(chat *self) {
+  int32_t *ids = NULL;
+  size_t n_ids = 0;
+  ISO_TRY(iso_conversation_tokenize(&self->conversation, self->model, &ids, &n_ids));
+  iso_generation_options generation = {.sampling = iso_tool_sampling(self->options),
+                                       .max_tokens = (int32_t)self->options->predict,
+                                       .stop = self->options->stop.items,
+                                       .n_stop = self->options->stop.n,
+                                       .on_text = on_text,
+                                       .keep_going = keep_going,
+                                       .context = self};
+  iso_generation_result result;
+  self->answer_length = 0;
+  iso_tool_clear_interrupt();
+  iso_status status = iso_session_generate(self->session, ids, (int32_t)n_ids, &generation, &result);
+  iso_tool_clear_interrupt();
+  free(ids);
+  ISO_TRY(status);
+  printf("%s\n", result.reason == ISO_STOP_CANCELLED ? " [stopped]" : "");
+  if (result.reason == ISO_STOP_LENGTH)
+    puts("[the context or the token limit ended this answer]");
+  if (self->options->verbose)
+    fprintf(stderr, "[%d + %d tokens, %.1f/s]\n", result.n_prompt, result.n_output,
+            result.n_output / (result.output_us > 0 ? result.output_us : 1) * 1e6);
+  return iso_conversation_add(&self->conversation, "assistant", self->answer ? self->answer : "");
+}
+
+static iso_status start_over(chat *self, const char *system) {
+  iso_conversation_truncate(&self->conversation, 0);
+  return system && *system ? iso_conversation_add(&self->conversation, "system", system) : ISO_OK;
+}
+
+/* A line that starts with '/'. */
+static iso_status command(chat *self, const char *line, bool *out_leave) {
+  if (strcmp(line, "/exit") == 0 || strcmp(line, "/quit") == 0) {
+    *out_leave = true;
+    return ISO_OK;
+  }
+  if (strcmp(line, "/reset") == 0)
+    return start_over(self, self->options->system);
+  if (strncmp(line, "/system ", 8) == 0)
+    return start_over(self, line + 8);
+  puts("/reset         forget the conversation\n"
+       "/system TEXT   forget it and set the system prompt\n"
+       "/exit          leave (so does Ctrl-D); Ctrl-C stops an answer");
+  return ISO_OK;
+}
+
+/* Next line without its newline; NULL at the end of input. */
+static char *read_line(chat *self) {
+  char *line = NULL;
+  if (self->editor) {
+    int count = 0;
+    const char *text = el_gets(self->editor, &count);
+    if (!text || count <= 0)
+      return NULL;
+    line = strndup(text, strcspn(text, "\n"));
+    HistEvent event;
+    if (line && *line)
+      history(self->history, &event, H_ENTER, line);
+    return line;
+  }
+  size_t capacity = 0;
+  ssize_t length = getline(&line, &capacity, stdin);
+  if (length < 0) {
+    free(line);
+    return NULL;
+  }
+  line[strcspn(line, "\n")] = 0;
+  return line;
+}
+
+static iso_status turn(chat *self, const char *line) {
+  int count = iso_conversation_count(&self->conversation);
+  ISO_TRY(iso_conversation_add(&self->conversation, "user", line));
+  iso_status status = answer(self);
+  if (status == ISO_OK)
+    return ISO_OK;
+  /* The turn failed, the chat goes on: nothing of the turn stays. */
+  iso_conversation_truncate(&self->conversation, count);
+  fprintf(stderr, "isomer: %s\n", iso_status_message());
+  return status == ISO_ERROR_LIMIT || status == ISO_ERROR_INVALID_ARGUMENT ? ISO_OK : status;
+}
+
+static iso_status loop(chat *self) {
+  ISO_TRY(start_over(self, self->options->system));
+  for (bool leave = false; !leave;) {
+    iso_tool_clear_interrupt();
+    char *line = read_line(self);
+    if (!line && iso_tool_interrupted()) {
+      putchar('\n');
+      clearerr(stdin);
+      continue;
+    }
+    if (!line)
+      break;
+    iso_status status = ISO_OK;
+    if (line[0] == '/')
+      status = command(self, line, &leave);
+    else if (line[strspn(line, " \t")])
+      status = turn(self, line);
+    free(line);
+    ISO_TRY(status);
+  }
+  return ISO_OK;
+}
+
+static void open_editor(chat *self) {
+  HistEvent event;
+  if (!isatty(STDIN_FILENO))
+    return;
+  self->history = history_init();
+  self->editor = el_init("isomer", stdin, stdout, stderr);
+  if (!self->editor || !self->history)
+    return;
+  history(self->history, &event, H_SETSIZE, 1000);
+  el_set(self->editor, EL_PROMPT, prompt);
+  el_set(self->editor, EL_EDITOR, "emacs");
+  el_set(self->editor, EL_HIST, history, self->history);
+  el_set(self->editor, EL_SIGNAL, 0);
+  puts("Ctrl-C stops an answer, Ctrl-D leaves, /help lists commands.");
+}
+
+iso_status iso_command_chat(iso_options *options, int *out_exit) {
+  (void)out_exit;
+  iso_model *model;
+  ISO_TRY(iso_tool_open_model(options, false, &model));
+  chat self = {.options = options, .model = model};
+  iso_runtime *runtime = NULL;
+  iso_status status =
+      iso_model_get_chat_template(model)
+          ? iso_tool_create_runtime(model, options, NULL, &runtime)
+          : iso_fail(ISO_ERROR_UNSUPPORTED, "%s has no chat template; continue text with isomer "
+                                            "run --raw", options->model);
+  if (status == ISO_OK)
+    status = iso_session_create(runtime, &self.session);
+  if (status == ISO_OK)
+    status = iso_conversation_create(&self.conversation);
+  if (status == ISO_OK) {
+    iso_tool_catch_interrupt();
+    open_editor(&self);
+    status = loop(&self);
+  }
+  if (self.editor)
+    el_end(self.editor);
+  if (self.history)
+    history_end(self.history);
+  free(self.answer);
+  iso_conversation_destroy(&self.conversation);
+  iso_session_destroy(self.session);
+  iso_runtime_destroy(runtime);
+  iso_model_close(model);
+  return status;
+}
