@@ -62,7 +62,7 @@ void iso_case_data_free(iso_case_data *data);
 /* The reference's outputs and how far a device may be from them. */
 typedef struct iso_expectation {
   iso_case_data data; /* inputs, and the reference's outputs */
-  /* For the first output of products; NULL elsewhere. Dense, one value an element. */
+  /* For the first output of sums of products; NULL elsewhere. Dense, one value an element. */
   float *magnitude; /* sum of the absolute terms */
   float *deviation; /* standard deviation that rounding activations to storage types makes */
 } iso_expectation;

@@ -6,10 +6,11 @@
  *  - the rounding of f32 arithmetic: 2^-24 times a number of roundings times their magnitude. An
  *    ELEMENTWISE op has at most ROUNDINGS of them; a sum of n terms adds a random walk of length
  *    n, so a REDUCTION has ROUNDINGS + 4 sqrt(n). Magnitudes are sums of absolute terms for
- *    products, and the largest value of the row elsewhere;
+ *    products and attention, and the largest value of the row elsewhere;
  *  - six deviations of what rounding inputs to storage types does (ops/conform/expect.c), and for
  *    8-bit activations 2^-11 of the value, as their scales may be kept in f16.
- * Where there is a deviation, the root mean square of a row's errors must also fit its own. */
+ * Where there is a deviation, the root mean square of the errors of a row, and of all, must fit
+ * its own. */
 #include "ops/conform/case.h"
 #include <math.h>
 #include <stdio.h>
@@ -34,6 +35,12 @@ typedef struct verdict {
   int64_t row, column;
   double got, want, limit;
 } verdict;
+
+/* Sums over elements of squares: errors, deviations, and what else an element may be off. */
+typedef struct tally {
+  int64_t n;
+  double error, deviation, other;
+} tally;
 
 static double last_place(iso_scheme scheme) {
   return scheme == ISO_SCHEME_F16 ? 0x1p-10 : scheme == ISO_SCHEME_BF16 ? 0x1p-7 : 0x1p-23;
@@ -87,24 +94,59 @@ static double attention_rounding(const iso_case *test) {
   return worst;
 }
 
+/* Largest magnitude in the row of an input that belongs to this row of the output. */
+static double input_scale(const row_check *check, uint32_t input) {
+  const iso_tensor *tensor = &check->test->arguments.inputs[input];
+  float *values = check->limits; /* not in use yet */
+  iso_scheme_decode_row(tensor->scheme,
+                        check->expectation->data.inputs[input] +
+                            iso_case_row_offset(tensor, check->row),
+                        values, check->n);
+  return largest_finite(values, check->n);
+}
+
+/* Magnitude of the numbers whose rounding shows in a row: those of the result, or larger ones
+ * that cancelled on the way. */
+static double row_scale(const row_check *check) {
+  double largest = largest_finite(check->want, check->n);
+  switch (check->test->arguments.op) {
+  case ISO_OP_ACTIVATE: /* 1 + tanh(x) and 1 + erf(x) for negative x */
+    return fmax(largest, input_scale(check, 0));
+  case ISO_OP_GLU:
+    return fmax(largest, input_scale(check, 0) * input_scale(check, 1));
+  case ISO_OP_LAYER_NORM: { /* x - mean */
+    double scale = input_scale(check, 0), mean = 0, squares = 0;
+    for (int64_t i = 0; i < check->n; i++)
+      mean += check->limits[i] / (double)check->n;
+    for (int64_t i = 0; i < check->n; i++)
+      squares += (check->limits[i] - mean) * (check->limits[i] - mean);
+    double deviation =
+        sqrt(squares / (double)check->n + check->test->attributes.layer_norm.epsilon);
+    return largest * fmax(1, scale / fmax(deviation, 1e-30));
+  }
+  default:
+    return largest;
+  }
+}
+
 static void limit_floats(row_check *check) {
   const iso_case *test = check->test;
-  bool product = check->expectation->magnitude && check->output == 0;
-  const float *magnitude = check->expectation->magnitude + check->row * check->n;
-  const float *deviation = check->expectation->deviation + check->row * check->n;
-  bool attention = test->arguments.op == ISO_OP_PAGED_ATTENTION;
-  bool block = product &&
+  const float *magnitude = check->output == 0 ? check->expectation->magnitude : NULL;
+  const float *deviation = check->output == 0 ? check->expectation->deviation : NULL;
+  bool block = deviation &&
                iso_scheme_get_info(test->arguments.inputs[1].scheme)->kind == ISO_SCHEME_KIND_BLOCK;
   double relative = last_place(check->scheme) + (block ? 0x1p-11 : 0);
   double arithmetic = roundings(test) * F32_ROUNDING;
-  double row_scale = largest_finite(check->want, check->n);
-  double row_deviation =
-      attention ? attention_rounding(test) * root_mean_square(check->want, check->n) : 0;
+  double scale = row_scale(check);
+  double row_deviation = test->arguments.op == ISO_OP_PAGED_ATTENTION
+                             ? attention_rounding(test) * root_mean_square(check->want, check->n)
+                             : 0;
   double least = check->scheme == ISO_SCHEME_F16 ? 0x1p-24 : 0x1p-126; /* subnormal steps */
+  int64_t first = check->row * check->n;
   for (int64_t i = 0; i < check->n; i++)
     check->limits[i] = (float)(least + relative * fabs(check->want[i]) +
-                               arithmetic * (product ? magnitude[i] : row_scale) +
-                               DEVIATIONS * (product ? deviation[i] : row_deviation));
+                               arithmetic * (magnitude ? magnitude[first + i] : scale) +
+                               DEVIATIONS * (deviation ? deviation[first + i] : row_deviation));
 }
 
 /* An encoder may break ties another way, one code up or down. */
@@ -151,41 +193,47 @@ static void check_elements(const row_check *check, verdict *out) {
     if (isnan(ratio))
       ratio = INFINITY;
     if (ratio > out->worst || out->n_wrong == 1) {
-      verdict worst = {out->n_wrong, ratio, check->row, i, got, want, limit};
-      *out = worst;
+      *out = (verdict){out->n_wrong, ratio, check->row, i, got, want, limit};
     }
   }
 }
 
-/* The errors of a whole row against its deviations: six of them are far for one element, and too
- * much for all. The room for chance shrinks with the number of elements. */
-static void check_row(const row_check *check, verdict *out) {
+/* The errors of many elements against their deviations: six of them are far for one element, and
+ * too much for all. The room for chance shrinks with the number of elements. */
+static void judge(const tally *sums, int64_t row, verdict *out) {
+  if (sums->n == 0 || sums->deviation == 0)
+    return;
+  double n = (double)sums->n, error = sqrt(sums->error / n);
+  double limit = sqrt(sums->deviation / n) * (1.2 + 4 / sqrt(n)) + sqrt(sums->other / n);
+  if (error > limit && out->n_wrong == 0) /* a wrong element says more */
+    *out = (verdict){1, error / limit, row, -1, error, 0, limit};
+}
+
+/* Judges a row with a deviation, and adds it to the sums of the whole output. */
+static void check_row(const row_check *check, tally *whole, verdict *out) {
   if (check->output != 0 || !check->expectation->deviation)
     return;
   const float *deviation = check->expectation->deviation + check->row * check->n;
-  double allowed = root_mean_square(deviation, check->n);
-  if (allowed == 0)
-    return;
-  double sum = 0;
-  for (int64_t i = 0; i < check->n; i++)
-    sum += ((double)check->got[i] - check->want[i]) * ((double)check->got[i] - check->want[i]);
-  double error = sqrt(sum / (double)check->n);
-  double other =
-      (last_place(check->scheme) + 0x1p-11) * root_mean_square(check->want, check->n) +
-      roundings(check->test) * F32_ROUNDING *
-          root_mean_square(check->expectation->magnitude + check->row * check->n, check->n);
-  double limit = allowed * (1.2 + 4 / sqrt((double)check->n)) + other;
-  if (error <= limit)
-    return;
-  out->n_wrong++;
-  if (error / limit > out->worst || out->n_wrong == 1) {
-    verdict worst = {out->n_wrong, error / limit, check->row, -1, error, 0, limit};
-    *out = worst;
+  const float *magnitude = check->expectation->magnitude + check->row * check->n;
+  double relative = last_place(check->scheme) + 0x1p-11;
+  double arithmetic = roundings(check->test) * F32_ROUNDING;
+  tally sums = {.n = check->n};
+  for (int64_t i = 0; i < check->n; i++) {
+    double error = (double)check->got[i] - check->want[i];
+    double other = relative * fabs(check->want[i]) + arithmetic * magnitude[i];
+    sums.error += error * error;
+    sums.deviation += (double)deviation[i] * deviation[i];
+    sums.other += other * other;
   }
+  judge(&sums, check->row, out);
+  whole->n += sums.n;
+  whole->error += sums.error;
+  whole->deviation += sums.deviation;
+  whole->other += sums.other;
 }
 
 static void compare_row(row_check *check, const uint8_t *got, const uint8_t *want,
-                        uint64_t row_bytes, verdict *out) {
+                        uint64_t row_bytes, tally *whole, verdict *out) {
   iso_op op = check->test->arguments.op;
   if (memcmp(got, want, (size_t)row_bytes) == 0)
     return;
@@ -207,15 +255,19 @@ static void compare_row(row_check *check, const uint8_t *got, const uint8_t *wan
   uint64_t n_wrong = out->n_wrong;
   check_elements(check, out);
   if (!exact)
-    check_row(check, out);
+    check_row(check, whole, out);
   else if (check->scheme == ISO_SCHEME_I32 && out->n_wrong == n_wrong) /* beyond f32's integers */
     *out = (verdict){n_wrong + 1, INFINITY, check->row, 0, check->got[0], check->want[0], 0};
 }
 
-/* "[2, 17]" of a row and a column; "[2] as a whole" for the row. */
+/* "[2, 17]" of a row and a column; "[2] as a whole" for a row, " as a whole" for all. */
 static void format_place(const iso_tensor *tensor, int64_t row, int64_t column, char *out,
                          size_t capacity) {
   int64_t index[ISO_MAX_DIMS];
+  if (row < 0) {
+    snprintf(out, capacity, " as a whole");
+    return;
+  }
   for (uint32_t d = tensor->n_dims - 1; d-- > 0;) {
     index[d] = row % tensor->dims[d];
     row /= tensor->dims[d];
@@ -270,11 +322,13 @@ bool iso_case_compare(const iso_case *test, const iso_expectation *expectation, 
                      .got = scratch + n,
                      .limits = scratch + 2 * n};
   verdict found = {0};
+  tally whole = {0};
   for (check.row = 0; check.row < iso_case_rows(tensor); check.row++) {
     uint64_t offset = iso_case_row_offset(tensor, check.row);
     compare_row(&check, bytes + offset, expectation->data.outputs[output] + offset, row_bytes,
-                &found);
+                &whole, &found);
   }
+  judge(&whole, -1, &found);
   free(scratch);
   return report(test, output, &found, out_detail);
 }

@@ -2,7 +2,7 @@
  *
  * Products of activations with weights may round in three ways that are not faults:
  *  - a sum of f32 terms rounds with every addition, in proportion to the sum of the absolute
- *    terms: the `magnitude`;
+ *    terms: the `magnitude` (attention and combine_experts sum products as well);
  *  - activations may be rounded to the float type in which the weight is stored, when they have
  *    another: by at most u |x|, u = 2^-11 for f16 and 2^-8 for bf16;
  *  - for block-quantized weights, activations may be rounded to 8 bits, with one scale for up to
@@ -42,16 +42,6 @@ static float *decode(const iso_tensor *tensor, const uint8_t *bytes) {
   return values;
 }
 
-static void to_magnitude(float *values, int64_t n) {
-  for (int64_t i = 0; i < n; i++)
-    values[i] = fabsf(values[i]);
-}
-
-static void to_square(float *values, int64_t n) {
-  for (int64_t i = 0; i < n; i++)
-    values[i] *= values[i];
-}
-
 /* Largest rounding of a float activation to the weight's type, relative to it. */
 static double float_rounding(iso_scheme activation, iso_scheme weight) {
   if (activation == weight)
@@ -78,77 +68,93 @@ static void to_variance(float *values, int64_t n_rows, int64_t n_columns, iso_sc
   }
 }
 
-/* The case's op on other float inputs; `x` and `w` are dense and stand for the first two. */
-static iso_status product(const iso_case *test, const iso_case_data *data, float *x, float *w,
-                          float *bias, float **out_values) {
-  iso_op_arguments arguments = test->arguments;
-  arguments.attributes = &test->attributes;
-  const void *inputs[ISO_MAX_INPUTS] = {x, w};
-  iso_tensor *operands[] = {&arguments.inputs[0], &arguments.inputs[1], &arguments.outputs[0]};
-  for (int i = 0; i < 3; i++) {
-    operands[i]->scheme = ISO_SCHEME_F32;
-    ISO_TRY(iso_dense_strides(ISO_SCHEME_F32, operands[i]->n_dims, operands[i]->dims,
-                              operands[i]->strides));
-  }
-  if (test->arguments.op == ISO_OP_MATMUL && !bias)
-    arguments.inputs[2].n_dims = 0;
-  for (uint32_t i = 2; i < arguments.n_inputs; i++)
-    inputs[i] = i == 2 && bias ? (const void *)bias : data->inputs[i];
-  const iso_tensor *y = &arguments.outputs[0];
-  *out_values = malloc((size_t)(iso_case_rows(y) * iso_case_columns(y) + 1) * sizeof(float));
-  void *outputs[ISO_MAX_OUTPUTS] = {*out_values};
-  return *out_values ? iso_reference_run(&arguments, inputs, outputs) : no_memory();
+/* What stands in for an input when the op is run for a magnitude or a deviation. */
+typedef enum stand_in { ITSELF, ABSOLUTE, SQUARE, VARIANCE, ABSENT } stand_in;
+
+static const stand_in magnitude_inputs[ISO_OP_COUNT][ISO_MAX_INPUTS] = {
+    [ISO_OP_MATMUL] = {ABSOLUTE, ABSOLUTE, ABSOLUTE},
+    [ISO_OP_GROUPED_MATMUL] = {ABSOLUTE, ABSOLUTE},
+    [ISO_OP_COMBINE_EXPERTS] = {ABSOLUTE, ABSOLUTE},
+    [ISO_OP_PAGED_ATTENTION] = {ITSELF, ITSELF, ABSOLUTE},
+};
+
+static const stand_in deviation_inputs[ISO_OP_COUNT][ISO_MAX_INPUTS] = {
+    [ISO_OP_MATMUL] = {VARIANCE, SQUARE, ABSENT},
+    [ISO_OP_GROUPED_MATMUL] = {VARIANCE, SQUARE},
+};
+
+static bool is_listed(const stand_in inputs[ISO_MAX_INPUTS]) {
+  for (int i = 0; i < ISO_MAX_INPUTS; i++)
+    if (inputs[i] != ITSELF)
+      return true;
+  return false;
 }
 
-static iso_status expect_magnitude(const iso_case *test, iso_expectation *expectation) {
-  const iso_tensor *inputs = test->arguments.inputs;
-  bool has_bias = test->arguments.op == ISO_OP_MATMUL && inputs[2].n_dims > 0;
-  float *values[3] = {0};
+/* An input in f32 and dense, changed; `tensor` becomes its description. Caller frees. */
+static iso_status substitute(const iso_case *test, const iso_case_data *data, uint32_t input,
+                             stand_in how, iso_tensor *tensor, float **out_values) {
+  const iso_tensor *original = &test->arguments.inputs[input];
+  int64_t n_rows = iso_case_rows(original), n_columns = iso_case_columns(original);
+  float *values = *out_values = decode(original, data->inputs[input]);
+  if (!values)
+    return no_memory();
+  if (how == VARIANCE)
+    to_variance(values, n_rows, n_columns, original->scheme,
+                test->arguments.inputs[input + 1].scheme);
+  for (int64_t i = 0; i < n_rows * n_columns && how != VARIANCE; i++)
+    values[i] = how == SQUARE ? values[i] * values[i] : fabsf(values[i]);
+  tensor->scheme = ISO_SCHEME_F32;
+  return iso_dense_strides(ISO_SCHEME_F32, tensor->n_dims, tensor->dims, tensor->strides);
+}
+
+/* Runs the op with stand-ins; the first output is dense f32 in *out_values, which the caller
+ * frees. */
+static iso_status run_with(const iso_case *test, const iso_case_data *data,
+                           const stand_in how[ISO_MAX_INPUTS], float **out_values) {
+  iso_op_arguments arguments = test->arguments;
+  arguments.attributes = &test->attributes;
+  const void *inputs[ISO_MAX_INPUTS];
+  float *values[ISO_MAX_INPUTS] = {0};
   iso_status status = ISO_OK;
-  for (int i = 0; i < (has_bias ? 3 : 2) && status == ISO_OK; i++) {
-    values[i] = decode(&inputs[i], expectation->data.inputs[i]);
-    if (values[i])
-      to_magnitude(values[i], iso_case_rows(&inputs[i]) * iso_case_columns(&inputs[i]));
-    else
-      status = no_memory();
+  for (uint32_t i = 0; i < arguments.n_inputs && status == ISO_OK; i++) {
+    iso_tensor *tensor = &arguments.inputs[i];
+    if (how[i] == ABSENT)
+      tensor->n_dims = 0;
+    else if (how[i] != ITSELF && tensor->n_dims > 0)
+      status = substitute(test, data, i, how[i], tensor, &values[i]);
+    inputs[i] = values[i] ? (const void *)values[i] : data->inputs[i];
   }
+  iso_tensor *y = &arguments.outputs[0];
+  y->scheme = ISO_SCHEME_F32;
   if (status == ISO_OK)
-    status =
-        product(test, &expectation->data, values[0], values[1], values[2], &expectation->magnitude);
-  for (int i = 0; i < 3; i++)
+    status = iso_dense_strides(ISO_SCHEME_F32, y->n_dims, y->dims, y->strides);
+  *out_values = malloc((size_t)(iso_case_rows(y) * iso_case_columns(y) + 1) * sizeof(float));
+  void *outputs[ISO_MAX_OUTPUTS] = {*out_values};
+  if (status == ISO_OK)
+    status = *out_values ? iso_reference_run(&arguments, inputs, outputs) : no_memory();
+  for (uint32_t i = 0; i < arguments.n_inputs; i++)
     free(values[i]);
   return status;
 }
 
-static iso_status expect_deviation(const iso_case *test, iso_expectation *expectation) {
-  const iso_tensor *inputs = test->arguments.inputs, *y = &test->arguments.outputs[0];
-  float *x = decode(&inputs[0], expectation->data.inputs[0]);
-  float *w = decode(&inputs[1], expectation->data.inputs[1]);
-  iso_status status = x && w ? ISO_OK : no_memory();
-  if (status == ISO_OK) {
-    to_variance(x, iso_case_rows(&inputs[0]), iso_case_columns(&inputs[0]), inputs[0].scheme,
-                inputs[1].scheme);
-    to_square(w, iso_case_rows(&inputs[1]) * iso_case_columns(&inputs[1]));
-    status = product(test, &expectation->data, x, w, NULL, &expectation->deviation);
-  }
-  free(x);
-  free(w);
-  for (int64_t i = 0; status == ISO_OK && i < iso_case_rows(y) * iso_case_columns(y); i++)
-    expectation->deviation[i] = sqrtf(expectation->deviation[i]);
-  return status;
+static iso_status expect(const iso_case *test, uint64_t seed, iso_expectation *out) {
+  iso_op op = test->arguments.op;
+  const iso_tensor *y = &test->arguments.outputs[0];
+  ISO_TRY(iso_case_fill(test, seed, &out->data));
+  ISO_TRY(run_reference(test, &out->data));
+  if (is_listed(magnitude_inputs[op]))
+    ISO_TRY(run_with(test, &out->data, magnitude_inputs[op], &out->magnitude));
+  if (!is_listed(deviation_inputs[op]))
+    return ISO_OK;
+  ISO_TRY(run_with(test, &out->data, deviation_inputs[op], &out->deviation));
+  for (int64_t i = 0; i < iso_case_rows(y) * iso_case_columns(y); i++)
+    out->deviation[i] = sqrtf(out->deviation[i]);
+  return ISO_OK;
 }
-
-static bool is_product(iso_op op) { return op == ISO_OP_MATMUL || op == ISO_OP_GROUPED_MATMUL; }
 
 iso_status iso_expectation_create(const iso_case *test, uint64_t seed, iso_expectation *out) {
   *out = (iso_expectation){0};
-  iso_status status = iso_case_fill(test, seed, &out->data);
-  if (status == ISO_OK)
-    status = run_reference(test, &out->data);
-  if (status == ISO_OK && is_product(test->arguments.op))
-    status = expect_magnitude(test, out);
-  if (status == ISO_OK && is_product(test->arguments.op))
-    status = expect_deviation(test, out);
+  iso_status status = expect(test, seed, out);
   if (status != ISO_OK)
     iso_expectation_free(out);
   return iso_fail_context(status, "case \"%s\"", test->text);
