@@ -1,0 +1,53 @@
+#!/usr/bin/env python3
+"""Greedy continuations of SmolLM2-135M-Instruct (Q4_1 GGUF) by Hugging Face transformers, which
+dequantizes the file to float32: the independent answer for tests/e2e/test_smollm2.py.
+
+    tests/golden/smollm2/generate.py $(scripts/fetch-model smollm2 | tail -n 1)
+"""
+import json
+import pathlib
+import sys
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+PROMPTS = [
+    "Why is the sky blue?",
+    "Write a short story about a robot who learns to paint.",
+    "List three facts about the number 1729, and say what 12 * 12 is.",
+]
+N_TOKENS = 64
+
+
+def main():
+    path = pathlib.Path(sys.argv[1])
+    tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
+    model = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.float32)
+    model.eval()
+    cases = []
+    for prompt in PROMPTS:
+        text = tokenizer.apply_chat_template([{"role": "user", "content": prompt}], tokenize=False,
+                                             add_generation_prompt=True)
+        ids = tokenizer(text, add_special_tokens=False, return_tensors="pt").input_ids
+        margins = []
+        generated = ids
+        with torch.no_grad():
+            for _ in range(N_TOKENS):
+                logits = model(generated).logits[0, -1]
+                best = logits.topk(2).values
+                margins.append(float(best[0] - best[1]))
+                token = int(logits.argmax())
+                if token == tokenizer.eos_token_id:
+                    break
+                generated = torch.cat([generated, torch.tensor([[token]])], dim=1)
+        output = generated[0, ids.shape[1]:].tolist()
+        cases.append(dict(prompt=prompt, prompt_ids=ids[0].tolist(), output_ids=output,
+                          text=tokenizer.decode(output, skip_special_tokens=True),
+                          smallest_margin=round(min(margins), 4)))
+        print(prompt, "->", cases[-1]["text"][:80], "smallest margin", min(margins), file=sys.stderr)
+    target = pathlib.Path(__file__).resolve().parent / "greedy.json"
+    target.write_text(json.dumps(cases, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
