@@ -29,18 +29,18 @@ def main():
         text = tokenizer.apply_chat_template([{"role": "user", "content": prompt}], tokenize=False,
                                              add_generation_prompt=True)
         ids = tokenizer(text, add_special_tokens=False, return_tensors="pt").input_ids
-        margins = []
-        generated = ids
+        margins, output, step, cache = [], [], ids, None
         with torch.no_grad():
             for _ in range(N_TOKENS):
-                logits = model(generated).logits[0, -1]
+                result = model(step, past_key_values=cache, use_cache=True)
+                cache, logits = result.past_key_values, result.logits[0, -1]
                 best = logits.topk(2).values
                 margins.append(float(best[0] - best[1]))
                 token = int(logits.argmax())
                 if token == tokenizer.eos_token_id:
                     break
-                generated = torch.cat([generated, torch.tensor([[token]])], dim=1)
-        output = generated[0, ids.shape[1]:].tolist()
+                output.append(token)
+                step = torch.tensor([[token]])
         cases.append(dict(prompt=prompt, prompt_ids=ids[0].tolist(), output_ids=output,
                           text=tokenizer.decode(output, skip_special_tokens=True),
                           smallest_margin=round(min(margins), 4)))
