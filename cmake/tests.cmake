@@ -18,3 +18,13 @@ target_compile_definitions(isomer-template PRIVATE HOST_BACKEND_LIBRARY
 target_link_libraries(isomer-template PRIVATE isomer_flags isomer)
 set_target_properties(isomer-template PROPERTIES
   LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/plugins")
+
+# Every tests/e2e/test_<name>.py drives the built command; 77 means skipped, and it says why.
+find_package(Python3 REQUIRED COMPONENTS Interpreter)
+file(GLOB ISO_E2E_TESTS CONFIGURE_DEPENDS tests/e2e/test_*.py)
+foreach(source IN LISTS ISO_E2E_TESTS)
+  get_filename_component(name ${source} NAME_WE)
+  string(REPLACE "test_" "e2e_" name ${name})
+  add_test(NAME ${name} COMMAND ${Python3_EXECUTABLE} ${source} $<TARGET_FILE:isomer_tool>)
+  set_tests_properties(${name} PROPERTIES TIMEOUT 600 SKIP_RETURN_CODE 77)
+endforeach()
