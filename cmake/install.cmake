@@ -14,5 +14,7 @@ configure_package_config_file(cmake/isomer-config.cmake.in isomer-config.cmake
 write_basic_package_version_file(isomer-config-version.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/isomer-config.cmake ${PROJECT_BINARY_DIR}/isomer-config-version.cmake
   DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/isomer)
+# Relative to the file itself, so that an installed tree can be moved.
+file(RELATIVE_PATH ISO_PC_TO_PREFIX /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
 configure_file(cmake/isomer.pc.in isomer.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/isomer.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
