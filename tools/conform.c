@@ -1,0 +1,131 @@
+/* `isomer conform`: the conformance grid (ops/conform) on one device. */
+#include "tools/conform_report.h"
+#include "tools/tool.h"
+
+#include "ops/conform/case.h"
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+typedef struct conform_run {
+  iso_conform_log log;
+  iso_status status; /* the first failure to keep a report */
+  bool show_progress;
+  uint32_t n_cases, n_done;
+  char last_text[ISO_CASE_TEXT]; /* records of one case share its text */
+  double last_s, last_drawn_s;   /* monotonic */
+} conform_run;
+
+static double now_s(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+}
+
+static void show_progress(conform_run *run, const iso_conform_report *report, double now) {
+  if (strcmp(run->last_text, report->text) != 0) {
+    snprintf(run->last_text, sizeof run->last_text, "%s", report->text);
+    run->n_done++;
+  }
+  if (!run->show_progress || now - run->last_drawn_s < 0.1)
+    return;
+  run->last_drawn_s = now;
+  fprintf(stderr, "\r\033[K%u of %u cases, %u failed: %s", run->n_done, run->n_cases,
+          run->log.summary.n_failed, iso_op_get_info(report->op)->name);
+}
+
+static bool on_report(void *context, const iso_conform_report *report) {
+  conform_run *run = context;
+  double now = now_s();
+  run->status = iso_conform_log_add(&run->log, report, now - run->last_s);
+  run->last_s = now;
+  run->log.summary.n_failed += report->result == ISO_CONFORM_FAIL;
+  show_progress(run, report, now);
+  return run->status == ISO_OK && !iso_tool_interrupted();
+}
+
+/* Cases of the grid that the options select. */
+typedef struct counter {
+  const char *op; /* NULL: all */
+  uint32_t n;
+} counter;
+
+static iso_status count_case(void *context, const char *text) {
+  counter *self = context;
+  size_t length = self->op ? strlen(self->op) : 0;
+  self->n += !self->op || (strncmp(text, self->op, length) == 0 && text[length] == ' ');
+  return ISO_OK;
+}
+
+/* The words of the command line, which are one case; "" for none. */
+static iso_status join_words(const iso_option_list *words, char out_text[ISO_CASE_TEXT]) {
+  size_t used = 0;
+  out_text[0] = 0;
+  for (int i = 0; i < words->n; i++) {
+    int length =
+        snprintf(out_text + used, ISO_CASE_TEXT - used, "%s%s", i ? " " : "", words->items[i]);
+    if (length < 0 || (used += (size_t)length) >= ISO_CASE_TEXT)
+      return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "a case has at most %d characters",
+                      ISO_CASE_TEXT - 1);
+  }
+  return ISO_OK;
+}
+
+static iso_status run_grid(const iso_options *options, iso_open_device *device, conform_run *run) {
+  char text[ISO_CASE_TEXT];
+  counter selected = {.op = options->op};
+  ISO_TRY(join_words(&options->words, text));
+  ISO_TRY(iso_case_each(options->perf, count_case, &selected));
+  iso_conform_options conform = {.op = options->op,
+                                 .text = text[0] ? text : NULL,
+                                 .seed = run->log.seed,
+                                 .perf = options->perf};
+  run->n_cases = text[0] ? 1 : selected.n;
+  run->show_progress = isatty(STDERR_FILENO);
+  run->last_s = now_s();
+  iso_conform_summary summary;
+  iso_status status = iso_conform_run(device, &conform, on_report, run, &summary);
+  run->log.summary = summary;
+  if (run->show_progress)
+    fprintf(stderr, "\r\033[K");
+  ISO_TRY(status);
+  ISO_TRY(run->status);
+  return iso_tool_interrupted() ? iso_fail(ISO_ERROR_CANCELLED, "stopped after %u of %u cases",
+                                           run->n_done, run->n_cases)
+                                : ISO_OK;
+}
+
+static iso_status run_on(const iso_options *options, iso_open_device *device, int *out_exit) {
+  conform_run run = {.log = {.device = device->spec,
+                             .device_name = device->info.name,
+                             .seed = options->seed_given ? (uint64_t)options->seed : 1,
+                             .perf = options->perf}};
+  iso_tool_catch_interrupt();
+  iso_status status = run_grid(options, device, &run);
+  if (status == ISO_OK && options->json)
+    status = iso_conform_print_json(&run.log);
+  else if (status == ISO_OK)
+    iso_conform_print_text(&run.log);
+  if (status == ISO_OK && options->junit)
+    status = iso_conform_write_junit(&run.log, options->junit);
+  *out_exit = run.log.summary.n_failed > 0;
+  iso_conform_log_free(&run.log);
+  return status;
+}
+
+iso_status iso_command_conform(iso_options *options, int *out_exit) {
+  iso_registry *registry;
+  ISO_TRY(iso_registry_create(&registry));
+  iso_device_options device_options = {.size = sizeof device_options,
+                                       .n_threads = (uint32_t)options->threads};
+  iso_open_device *device = NULL;
+  iso_status status = options->backend ? iso_registry_load(registry, options->backend) : ISO_OK;
+  if (status == ISO_OK)
+    status = iso_device_open(registry, options->device, &device_options, &device);
+  if (status == ISO_OK) {
+    status = run_on(options, device, out_exit);
+    iso_device_close(device);
+  }
+  iso_registry_destroy(registry);
+  return status;
+}
