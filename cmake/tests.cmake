@@ -18,6 +18,8 @@ target_compile_definitions(isomer-template PRIVATE HOST_BACKEND_LIBRARY
 target_link_libraries(isomer-template PRIVATE isomer_flags isomer)
 set_target_properties(isomer-template PROPERTIES
   LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/plugins")
+add_subdirectory(tests/plugins)
+add_dependencies(test_registry isomer-template)
 
 # Every tests/e2e/test_<name>.py drives the built command; 77 means skipped, and it says why.
 find_package(Python3 REQUIRED COMPONENTS Interpreter)

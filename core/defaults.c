@@ -70,6 +70,7 @@ iso_status iso_defaults_install(iso_loaded_backend *backend) {
   if (!queue->signal) {
     queue->signal = signal_done;
     queue->host_wait = wait_for_nothing;
+    queue->wait = NULL; /* it knows nothing of the values above */
   }
   if (!queue->wait)
     queue->wait = wait_on_host;

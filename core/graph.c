@@ -405,9 +405,8 @@ static iso_status columns(iso_graph *graph, iso_value source, int64_t start, int
     return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "%s (%s) has no columns to pick", from.name,
                     scheme->name);
   if (start < 0 || count < 1 || start > last->size || count > last->size - start)
-    return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "%s has columns 0 to %lld, not %lld to %lld",
-                    from.name, (long long)last->size, (long long)start,
-                    (long long)start + (long long)count);
+    return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "%s has columns 0 to %lld, not %lld from %lld",
+                    from.name, (long long)last->size, (long long)count, (long long)start);
   last->size = count;
   ISO_TRY(add_view(graph, source, "columns", &from.shape, out_value));
   iso_value_info *view = &graph->values[*out_value];

@@ -240,7 +240,9 @@ static iso_status fake_run_until(iso_queue *queue, uint64_t value) {
   size_t done = 0;
   while (done < queue->count && queue->reached < value && queue->poison == ISO_OK)
     queue->poison = fake_do(queue, &queue->commands[done++]);
-  memmove(queue->commands, queue->commands + done, (queue->count - done) * sizeof *queue->commands);
+  if (done > 0)
+    memmove(queue->commands, queue->commands + done,
+            (queue->count - done) * sizeof *queue->commands);
   queue->count -= done;
   return queue->poison;
 }
