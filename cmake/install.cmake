@@ -4,6 +4,7 @@ include(CMakePackageConfigHelpers)
 install(TARGETS isomer EXPORT isomer_targets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 if(TARGET isomer_tool)
   install(TARGETS isomer_tool RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  install(FILES ${ISO_MAN_PAGES} DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 endif()
 install(DIRECTORY include/isomer DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
   FILES_MATCHING PATTERN "*.h" PATTERN "*.def")

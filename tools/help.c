@@ -7,22 +7,21 @@
 
 enum { WIDTH = 88, OPTION_COLUMN = 30 };
 
-/* Prints words wrapped at WIDTH, lines after the first indented. */
+/* Prints words wrapped at WIDTH, from `column` on; lines after the first are indented. */
 static void print_wrapped(const char *text, int column, int indent) {
-  while (*text) {
+  for (bool first = true; *text; first = false) {
     int length = (int)strcspn(text, " ");
-    if (column + length > WIDTH && column > indent) {
+    if (!first && column + 1 + length > WIDTH) {
       printf("\n%*s", indent, "");
       column = indent;
+    } else if (!first) {
+      putchar(' ');
+      column++;
     }
     printf("%.*s", length, text);
     column += length;
     text += length;
-    if (*text == ' ') {
-      putchar(' ');
-      column++;
-      text++;
-    }
+    text += *text == ' ';
   }
   putchar('\n');
 }

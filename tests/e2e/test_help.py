@@ -1,0 +1,43 @@
+#!/usr/bin/env python3
+"""Help, man pages and exit codes of every subcommand.   test_help.py PATH_TO_ISOMER"""
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+ISOMER = sys.argv[1]
+TABLE = pathlib.Path(__file__).resolve().parent.parent.parent / "tools/commands.def"
+COMMANDS = re.findall(r"^ISO_COMMAND\((\w+),", TABLE.read_text(), re.M)
+
+
+def run(*arguments):
+    return subprocess.run([ISOMER, *arguments], capture_output=True, text=True, timeout=60,
+                          stdin=subprocess.DEVNULL)
+
+
+def main():
+    assert len(COMMANDS) >= 10
+    whole = run("--help")
+    assert whole.returncode == 0 and not whole.stderr
+    assert run().returncode == 2
+    assert run("--version").stdout.startswith("isomer ")
+    for command in COMMANDS:
+        assert re.search(rf"^  {command} ", whole.stdout, re.M), command
+        done = run(command, "--help")
+        assert done.returncode == 0 and f"isomer {command}" in done.stdout, (command, done)
+        assert max(map(len, done.stdout.splitlines())) <= 100, command
+        done = run(command, "--no-such-option")
+        assert done.returncode == 2 and done.stderr.count("\n") == 1, (command, done)
+    pages = [("help", "--man")] + [("help", "--man", command) for command in COMMANDS]
+    if not shutil.which("mandoc"):
+        print("man pages not checked: mandoc is not installed")
+        return
+    for page in pages:
+        text = run(*page).stdout
+        lint = subprocess.run(["mandoc", "-T", "lint", "-W", "warning"], input=text, capture_output=True, text=True)
+        problems = [line for line in lint.stdout.splitlines() if "missing date" not in line]
+        assert not problems, (page, problems)
+
+
+main()
