@@ -160,10 +160,9 @@ iso_status iso_jinja_get_slice(iso_jinja_session *session, iso_jinja_value objec
                                iso_jinja_value *out_value) {
   if (object.kind == ISO_JINJA_UNDEFINED)
     return iso_jinja_fail_undefined(session, object);
-  if (object.kind != ISO_JINJA_STRING && !iso_jinja_is_sequence(object)) {
-    *out_value = iso_jinja_undefined(object.kind, iso_jinja_none());
-    return ISO_OK;
-  }
+  if (object.kind != ISO_JINJA_STRING && !iso_jinja_is_sequence(object))
+    return iso_jinja_fail(session, ISO_ERROR_INVALID_ARGUMENT, "'%s' object cannot be sliced",
+                          iso_jinja_type_name(object));
   int64_t length;
   slice s = {0};
   ISO_TRY(iso_jinja_length(session, object, &length));

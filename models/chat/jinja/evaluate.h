@@ -73,7 +73,7 @@ iso_status iso_jinja_get_attribute(iso_jinja_session *session, iso_jinja_value o
 /* object[key]: the item, else the attribute, else undefined. */
 iso_status iso_jinja_get_item(iso_jinja_session *session, iso_jinja_value object,
                               iso_jinja_value key, iso_jinja_value *out_value);
-/* object[start:stop:step], each an integer or None; undefined for what has no slices. */
+/* object[start:stop:step], each an integer or None; fails for what has no slices. */
 iso_status iso_jinja_get_slice(iso_jinja_session *session, iso_jinja_value object,
                                iso_jinja_value start, iso_jinja_value stop, iso_jinja_value step,
                                iso_jinja_value *out_value);

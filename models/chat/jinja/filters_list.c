@@ -1,5 +1,5 @@
-/* Filters on lists and dicts; each as jinja2 documents it. Where jinja2 gives a generator these
- * give a list. */
+/* Filters on lists and dicts; each as jinja2 documents it. Where jinja2 gives a generator, so do
+ * these, but with all its items made at once. */
 #include "models/chat/jinja/evaluate.h"
 #include "models/chat/jinja/filters.h"
 #include "models/chat/jinja/session.h"
@@ -13,6 +13,10 @@ static iso_status subject_list(iso_jinja_call *call, iso_jinja_list **out_list) 
 
 static iso_status new_list(iso_jinja_call *call, iso_jinja_value *out) {
   return iso_jinja_list_create(call->session, ISO_JINJA_LIST, 0, out);
+}
+
+static iso_status new_generator(iso_jinja_call *call, iso_jinja_value *out) {
+  return iso_jinja_list_create(call->session, ISO_JINJA_GENERATOR, 0, out);
 }
 
 static iso_status filter_list(iso_jinja_call *call, iso_jinja_value *out) {
@@ -52,7 +56,7 @@ static iso_status filter_reverse(iso_jinja_call *call, iso_jinja_value *out) {
   bool text = call->subject.kind == ISO_JINJA_STRING;
   ISO_TRY(subject_list(call, &list));
   if (!text)
-    ISO_TRY(new_list(call, out));
+    ISO_TRY(new_generator(call, out));
   for (uint32_t i = list->count; i-- > 0;) {
     if (text)
       ISO_TRY(iso_jinja_print(call->session, &buffer, list->items[i]));
@@ -108,7 +112,7 @@ static iso_status filter_join(iso_jinja_call *call, iso_jinja_value *out) {
 }
 
 static iso_status filter_items(iso_jinja_call *call, iso_jinja_value *out) {
-  ISO_TRY(new_list(call, out));
+  ISO_TRY(new_generator(call, out));
   if (call->subject.kind == ISO_JINJA_UNDEFINED)
     return ISO_OK;
   if (call->subject.kind != ISO_JINJA_DICT)
@@ -145,8 +149,10 @@ static iso_status filter_map(iso_jinja_call *call, iso_jinja_value *out) {
   bool by_filter = call->arguments->positional_count > 0;
   if (!by_filter && path.kind == ISO_JINJA_ABSENT)
     return iso_jinja_fail_call(call, "needs a filter or an attribute");
+  ISO_TRY(new_generator(call, out));
+  if (!iso_jinja_is_true(call->subject)) /* None, too, is an empty list here and in choose() */
+    return ISO_OK;
   ISO_TRY(subject_list(call, &list));
-  ISO_TRY(new_list(call, out));
   for (uint32_t i = 0; i < list->count; i++) {
     iso_jinja_value item;
     if (by_filter) {
@@ -174,8 +180,10 @@ static iso_status choose(iso_jinja_call *call, bool by_attribute, bool wanted,
     return iso_jinja_fail_call(call, "needs an attribute");
   if (by_attribute)
     path = arguments->positional[0];
+  ISO_TRY(new_generator(call, out));
+  if (!iso_jinja_is_true(call->subject))
+    return ISO_OK;
   ISO_TRY(subject_list(call, &list));
-  ISO_TRY(new_list(call, out));
   for (uint32_t i = 0; i < list->count; i++) {
     iso_jinja_value item;
     ISO_TRY(get_path(call->session, list->items[i], path, &item));
@@ -213,32 +221,35 @@ static iso_status sort_key(iso_jinja_call *call, iso_jinja_value item, iso_jinja
   return ISO_OK;
 }
 
-/* The key of several attributes with commas is a list; of one, its value. */
+/* The keys of a path of attributes with commas, as a list: comparing lists, Python orders only
+ * what differs, so that equal values need no order. */
 static iso_status sort_keys(iso_jinja_call *call, iso_jinja_value item, iso_jinja_value paths,
                             bool case_sensitive, iso_jinja_value *out) {
-  if (paths.kind != ISO_JINJA_STRING || !memchr(paths.string, ',', paths.length))
-    return sort_key(call, item, paths, case_sensitive, out);
+  bool several = paths.kind == ISO_JINJA_STRING;
   ISO_TRY(new_list(call, out));
-  for (size_t at = 0; at <= paths.length;) {
-    const char *comma = memchr(paths.string + at, ',', paths.length - at);
+  for (size_t at = 0; at <= (several ? paths.length : 0);) {
+    const char *comma = several ? memchr(paths.string + at, ',', paths.length - at) : NULL;
     size_t end = comma ? (size_t)(comma - paths.string) : paths.length;
-    iso_jinja_value key;
-    ISO_TRY(sort_key(call, item, iso_jinja_part(paths, at, end), case_sensitive, &key));
+    iso_jinja_value key, path = several ? iso_jinja_part(paths, at, end) : paths;
+    ISO_TRY(sort_key(call, item, path, case_sensitive, &key));
     ISO_TRY(iso_jinja_list_append(call->session, out->list, key));
     at = end + 1;
   }
   return ISO_OK;
 }
 
+typedef iso_status key_function(iso_jinja_call *call, iso_jinja_value item, iso_jinja_value path,
+                                bool case_sensitive, iso_jinja_value *out);
+
 /* The list with its sort keys. */
-static iso_status keyed_items(iso_jinja_call *call, const iso_jinja_list *list,
+static iso_status keyed_items(iso_jinja_call *call, const iso_jinja_list *list, key_function *key,
                               iso_jinja_value path, bool case_sensitive,
                               iso_jinja_sort_item **out_items) {
   iso_jinja_sort_item *items;
   ISO_JINJA_NEW(call->session, items, list->count);
   for (uint32_t i = 0; i < list->count; i++) {
     items[i].value = list->items[i];
-    ISO_TRY(sort_keys(call, list->items[i], path, case_sensitive, &items[i].key));
+    ISO_TRY(key(call, list->items[i], path, case_sensitive, &items[i].key));
   }
   *out_items = items;
   return ISO_OK;
@@ -258,20 +269,22 @@ static iso_status filter_sort(iso_jinja_call *call, iso_jinja_value *out) {
   iso_jinja_list *list;
   iso_jinja_sort_item *items;
   ISO_TRY(subject_list(call, &list));
-  ISO_TRY(
-      keyed_items(call, list, call->bound[2], iso_jinja_boolean_argument(call, 1, false), &items));
+  ISO_TRY(keyed_items(call, list, sort_keys, call->bound[2],
+                      iso_jinja_boolean_argument(call, 1, false), &items));
   return sort_into(call, items, list->count, iso_jinja_boolean_argument(call, 0, false), out);
 }
 
 static iso_status filter_dictsort(iso_jinja_call *call, iso_jinja_value *out) {
   iso_jinja_value pairs, by;
   iso_jinja_sort_item *items;
+  if (call->subject.kind == ISO_JINJA_UNDEFINED)
+    return iso_jinja_fail_undefined(call->session, call->subject);
   ISO_TRY(filter_items(call, &pairs));
   ISO_TRY(iso_jinja_string_argument(call, 1, "key", &by));
   bool by_value = iso_jinja_is_text(by, "value");
   if (!by_value && !iso_jinja_is_text(by, "key"))
     return iso_jinja_fail_call(call, "by must be 'key' or 'value'");
-  ISO_TRY(keyed_items(call, pairs.list, iso_jinja_integer(by_value),
+  ISO_TRY(keyed_items(call, pairs.list, sort_key, iso_jinja_integer(by_value),
                       iso_jinja_boolean_argument(call, 0, false), &items));
   return sort_into(call, items, pairs.list->count, iso_jinja_boolean_argument(call, 2, false), out);
 }
@@ -281,16 +294,17 @@ static iso_status extreme(iso_jinja_call *call, int direction, iso_jinja_value *
   iso_jinja_list *list;
   iso_jinja_sort_item *items;
   ISO_TRY(subject_list(call, &list));
-  ISO_TRY(
-      keyed_items(call, list, call->bound[1], iso_jinja_boolean_argument(call, 0, false), &items));
-  *out = iso_jinja_undefined_because("no aggregated item, the sequence was empty");
-  for (uint32_t i = 0, best = 0; i < list->count; i++) {
+  ISO_TRY(keyed_items(call, list, sort_key, call->bound[1],
+                      iso_jinja_boolean_argument(call, 0, false), &items));
+  uint32_t best = 0;
+  for (uint32_t i = 1; i < list->count; i++) {
     int order = 0;
     ISO_TRY(iso_jinja_order(call->session, items[i].key, items[best].key, "<", &order));
-    if (order * direction > 0)
+    if (direction > 0 ? order > 0 : order < 0)
       best = i;
-    *out = items[best].value;
   }
+  *out = list->count ? items[best].value
+                     : iso_jinja_undefined_because("no aggregated item, the sequence was empty");
   return ISO_OK;
 }
 
@@ -305,7 +319,7 @@ static iso_status filter_unique(iso_jinja_call *call, iso_jinja_value *out) {
   iso_jinja_list *list;
   iso_jinja_value seen, key;
   ISO_TRY(subject_list(call, &list));
-  ISO_TRY(new_list(call, out));
+  ISO_TRY(new_generator(call, out));
   ISO_TRY(iso_jinja_dict_create(call->session, ISO_JINJA_DICT, &seen));
   for (uint32_t i = 0; i < list->count; i++) {
     uint32_t before = seen.dict->count;
@@ -336,7 +350,7 @@ static iso_status filter_groupby(iso_jinja_call *call, iso_jinja_value *out) {
   iso_jinja_sort_item *items;
   bool case_sensitive = iso_jinja_boolean_argument(call, 2, false);
   ISO_TRY(subject_list(call, &list));
-  ISO_TRY(keyed_items(call, list, call->bound[0], case_sensitive, &items));
+  ISO_TRY(keyed_items(call, list, sort_key, call->bound[0], case_sensitive, &items));
   for (uint32_t i = 0; i < list->count; i++)
     if (items[i].key.kind == ISO_JINJA_UNDEFINED && iso_jinja_given(call, 1))
       items[i].key = call->bound[1];
@@ -365,7 +379,7 @@ static iso_status filter_batch(iso_jinja_call *call, iso_jinja_value *out) {
   int64_t size;
   ISO_TRY(subject_list(call, &list));
   ISO_TRY(iso_jinja_integer_argument(call, 0, 0, &size));
-  ISO_TRY(new_list(call, out));
+  ISO_TRY(new_generator(call, out));
   if (size < 1)
     return iso_jinja_fail_call(call, "the line count must be positive");
   for (uint32_t i = 0; i < list->count; i++) {
@@ -387,7 +401,7 @@ static iso_status filter_slice(iso_jinja_call *call, iso_jinja_value *out) {
   int64_t columns;
   ISO_TRY(subject_list(call, &list));
   ISO_TRY(iso_jinja_integer_argument(call, 0, 0, &columns));
-  ISO_TRY(new_list(call, out));
+  ISO_TRY(new_generator(call, out));
   if (columns < 1)
     return iso_jinja_fail_call(call, "the slice count must be positive");
   bool fill = iso_jinja_given(call, 1) && call->bound[1].kind != ISO_JINJA_NONE;

@@ -71,7 +71,9 @@ static iso_status filter_indent(iso_jinja_call *call, iso_jinja_value *out) {
   iso_jinja_buffer buffer = {0}, spaces = {0};
   bool first = iso_jinja_boolean_argument(call, 1, false);
   bool blank = iso_jinja_boolean_argument(call, 2, false);
-  ISO_TRY(subject_text(call, &text));
+  if (call->subject.kind != ISO_JINJA_STRING)
+    return iso_jinja_fail_call(call, "needs a string, not %s", iso_jinja_type_name(call->subject));
+  text = call->subject;
   indent = call->bound[0];
   if (indent.kind != ISO_JINJA_STRING) {
     int64_t width;
@@ -106,7 +108,7 @@ static iso_status filter_center(iso_jinja_call *call, iso_jinja_value *out) {
 static iso_status filter_truncate(iso_jinja_call *call, iso_jinja_value *out) {
   iso_jinja_value text, end;
   int64_t length, leeway, end_length, text_length;
-  ISO_TRY(subject_text(call, &text));
+  *out = text = call->subject;
   ISO_TRY(iso_jinja_integer_argument(call, 0, 255, &length));
   ISO_TRY(iso_jinja_string_argument(call, 2, "...", &end));
   ISO_TRY(iso_jinja_integer_argument(call, 3, 5, &leeway));
@@ -114,9 +116,10 @@ static iso_status filter_truncate(iso_jinja_call *call, iso_jinja_value *out) {
   ISO_TRY(iso_jinja_length(call->session, text, &text_length));
   if (length < end_length || leeway < 0)
     return iso_jinja_fail_call(call, "the length must be at least that of the ending");
-  *out = text;
   if (text_length <= length || text_length - length <= leeway)
     return ISO_OK;
+  if (text.kind != ISO_JINJA_STRING)
+    return iso_jinja_fail_call(call, "needs a string, not %s", iso_jinja_type_name(text));
   size_t cut = iso_jinja_codepoint_offset(text.string, text.length, (size_t)(length - end_length));
   if (!iso_jinja_boolean_argument(call, 1, false)) { /* back to a whole word */
     const char *space = cut ? memrchr(text.string, ' ', cut) : NULL;
@@ -241,6 +244,8 @@ static iso_status filter_int(iso_jinja_call *call, iso_jinja_value *out) {
   iso_jinja_value subject = call->subject;
   ISO_TRY(iso_jinja_integer_argument(call, 1, 10, &base));
   *out = iso_jinja_given(call, 0) ? call->bound[0] : iso_jinja_integer(0);
+  if (subject.kind == ISO_JINJA_UNDEFINED)
+    return iso_jinja_fail_undefined(call->session, subject);
   if (iso_jinja_as_integer(subject, &integer))
     *out = iso_jinja_integer(integer);
   else if (subject.kind == ISO_JINJA_FLOAT)
@@ -256,6 +261,8 @@ static iso_status filter_int(iso_jinja_call *call, iso_jinja_value *out) {
 static iso_status filter_float(iso_jinja_call *call, iso_jinja_value *out) {
   double number;
   *out = iso_jinja_given(call, 0) ? call->bound[0] : iso_jinja_float(0);
+  if (call->subject.kind == ISO_JINJA_UNDEFINED)
+    return iso_jinja_fail_undefined(call->session, call->subject);
   if (iso_jinja_as_number(call->subject, &number) ||
       (call->subject.kind == ISO_JINJA_STRING && parse_float(call->subject, &number)))
     *out = iso_jinja_float(number);

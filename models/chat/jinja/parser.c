@@ -347,9 +347,11 @@ static iso_status parse_statements(iso_jinja_parser *parser, const char *const *
     iso_jinja_node *node = NULL;
     const iso_jinja_token *token = parser->token;
     if (token->kind == ISO_JINJA_TOKEN_END) {
-      if (ends)
-        return iso_jinja_parse_fail(parser, ISO_ERROR_CORRUPT_DATA, "expected '%s'", ends[0]);
-      break;
+      if (!ends)
+        break;
+      while (ends[1]) /* the last one is the tag's own end */
+        ends++;
+      return iso_jinja_parse_fail(parser, ISO_ERROR_CORRUPT_DATA, "expected '%s'", ends[0]);
     }
     if (token->kind == ISO_JINJA_TOKEN_TEXT) {
       ISO_TRY(iso_jinja_node_create(parser, ISO_JINJA_NODE_TEXT, &node));

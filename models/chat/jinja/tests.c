@@ -22,7 +22,8 @@ KIND_TEST(float, value.kind == ISO_JINJA_FLOAT)
 KIND_TEST(number, value.kind >= ISO_JINJA_BOOLEAN && value.kind <= ISO_JINJA_FLOAT)
 KIND_TEST(string, value.kind == ISO_JINJA_STRING)
 KIND_TEST(mapping, value.kind == ISO_JINJA_DICT)
-KIND_TEST(sequence, value.kind >= ISO_JINJA_STRING && value.kind <= ISO_JINJA_DICT)
+KIND_TEST(sequence, value.kind == ISO_JINJA_UNDEFINED || value.kind == ISO_JINJA_STRING ||
+                        value.kind == ISO_JINJA_DICT || iso_jinja_is_sequence(value))
 KIND_TEST(iterable, value.kind == ISO_JINJA_UNDEFINED ||
                         (value.kind >= ISO_JINJA_STRING && value.kind <= ISO_JINJA_DICT))
 KIND_TEST(callable, value.kind == ISO_JINJA_FUNCTION || value.kind == ISO_JINJA_METHOD ||
@@ -55,7 +56,7 @@ COMPARISON_TEST(in, ISO_JINJA_IN)
 static iso_status test_sameas(iso_jinja_call *call, iso_jinja_value *out) {
   iso_jinja_value a = call->subject, b = call->bound[0];
   bool same = a.kind == b.kind;
-  if (same && (iso_jinja_is_sequence(a) || a.kind == ISO_JINJA_DICT))
+  if (same && a.kind >= ISO_JINJA_LIST && a.kind <= ISO_JINJA_DICT)
     same = a.list == b.list;
   else if (same)
     ISO_TRY(iso_jinja_equal(call->session, a, b, &same));

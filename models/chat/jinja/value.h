@@ -24,6 +24,7 @@ typedef enum iso_jinja_kind {
   ISO_JINJA_STRING,
   ISO_JINJA_LIST,
   ISO_JINJA_TUPLE,
+  ISO_JINJA_GENERATOR, /* what can be iterated over once, and nothing else */
   ISO_JINJA_DICT,
   ISO_JINJA_NAMESPACE,
   ISO_JINJA_FUNCTION, /* a global such as range */
@@ -49,7 +50,7 @@ typedef struct iso_jinja_value {
     int64_t integer;
     double number;
     const char *string;          /* string: text; undefined: the name that was looked up */
-    struct iso_jinja_list *list; /* LIST and TUPLE */
+    struct iso_jinja_list *list; /* LIST, TUPLE and GENERATOR */
     struct iso_jinja_dict *dict; /* DICT and NAMESPACE */
     const struct iso_jinja_builtin *function;
     struct iso_jinja_method *method;
@@ -137,11 +138,14 @@ iso_status iso_jinja_dict_create(iso_jinja_session *session, iso_jinja_kind kind
  * changes. Fails only where comparing runs out of steps or depth. */
 iso_status iso_jinja_dict_find(iso_jinja_session *session, const iso_jinja_dict *dict,
                                iso_jinja_value key, iso_jinja_value **out_found);
+/* Whether Python could hash `key`, so that it can be the key of a dict. */
+bool iso_jinja_is_hashable(iso_jinja_value key);
 /* Sets or replaces; fails for a key that Python cannot hash. */
 iso_status iso_jinja_dict_set(iso_jinja_session *session, iso_jinja_dict *dict, iso_jinja_value key,
                               iso_jinja_value value);
 /* What iterating over `value` yields, as a list: a list's or tuple's own storage, a dict's keys,
- * a string's characters, nothing for undefined; fails for what Python cannot iterate over. */
+ * a string's characters, what a generator has not yet given, nothing for undefined; fails for what
+ * Python cannot iterate over. */
 iso_status iso_jinja_iterate(iso_jinja_session *session, iso_jinja_value value,
                              iso_jinja_list **out_list);
 /* Python's len(), in code points for strings; fails for what has no length. */

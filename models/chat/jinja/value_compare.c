@@ -128,15 +128,17 @@ iso_status iso_jinja_contains(iso_jinja_session *session, iso_jinja_value contai
   }
   if (container.kind == ISO_JINJA_DICT) {
     iso_jinja_value *found;
+    if (!iso_jinja_is_hashable(item))
+      return iso_jinja_fail(session, ISO_ERROR_INVALID_ARGUMENT, "unhashable type: '%s'",
+                            iso_jinja_type_name(item));
     ISO_TRY(iso_jinja_dict_find(session, container.dict, item, &found));
     *out_contains = found != NULL;
     return ISO_OK;
   }
-  if (!iso_jinja_is_sequence(container))
-    return iso_jinja_fail(session, ISO_ERROR_INVALID_ARGUMENT,
-                          "argument of type '%s' is not iterable", iso_jinja_type_name(container));
-  ISO_TRY(iso_jinja_spend(session, container.list->count / 8));
-  for (uint32_t i = 0; !*out_contains && i < container.list->count; i++)
-    ISO_TRY(iso_jinja_equal(session, container.list->items[i], item, out_contains));
+  iso_jinja_list *list;
+  ISO_TRY(iso_jinja_iterate(session, container, &list));
+  ISO_TRY(iso_jinja_spend(session, list->count / 8));
+  for (uint32_t i = 0; !*out_contains && i < list->count; i++)
+    ISO_TRY(iso_jinja_equal(session, list->items[i], item, out_contains));
   return ISO_OK;
 }

@@ -4,15 +4,15 @@
 #include <string.h>
 
 static const char *const type_names[ISO_JINJA_KIND_COUNT] = {
-    [ISO_JINJA_ABSENT] = "nothing",      [ISO_JINJA_UNDEFINED] = "Undefined",
-    [ISO_JINJA_NONE] = "NoneType",       [ISO_JINJA_BOOLEAN] = "bool",
-    [ISO_JINJA_INTEGER] = "int",         [ISO_JINJA_FLOAT] = "float",
-    [ISO_JINJA_STRING] = "str",          [ISO_JINJA_LIST] = "list",
-    [ISO_JINJA_TUPLE] = "tuple",         [ISO_JINJA_DICT] = "dict",
-    [ISO_JINJA_NAMESPACE] = "Namespace", [ISO_JINJA_FUNCTION] = "function",
-    [ISO_JINJA_METHOD] = "method",       [ISO_JINJA_MACRO] = "Macro",
-    [ISO_JINJA_LOOP] = "LoopContext",    [ISO_JINJA_CYCLER] = "Cycler",
-    [ISO_JINJA_JOINER] = "Joiner",
+    [ISO_JINJA_ABSENT] = "nothing",    [ISO_JINJA_UNDEFINED] = "Undefined",
+    [ISO_JINJA_NONE] = "NoneType",     [ISO_JINJA_BOOLEAN] = "bool",
+    [ISO_JINJA_INTEGER] = "int",       [ISO_JINJA_FLOAT] = "float",
+    [ISO_JINJA_STRING] = "str",        [ISO_JINJA_LIST] = "list",
+    [ISO_JINJA_TUPLE] = "tuple",       [ISO_JINJA_GENERATOR] = "generator",
+    [ISO_JINJA_DICT] = "dict",         [ISO_JINJA_NAMESPACE] = "Namespace",
+    [ISO_JINJA_FUNCTION] = "function", [ISO_JINJA_METHOD] = "method",
+    [ISO_JINJA_MACRO] = "Macro",       [ISO_JINJA_LOOP] = "LoopContext",
+    [ISO_JINJA_CYCLER] = "Cycler",     [ISO_JINJA_JOINER] = "Joiner",
 };
 
 const char *iso_jinja_type_name(iso_jinja_value value) { return type_names[value.kind]; }
@@ -137,18 +137,20 @@ iso_status iso_jinja_dict_find(iso_jinja_session *session, const iso_jinja_dict 
   return ISO_OK;
 }
 
-static bool can_be_key(iso_jinja_value key, int depth) {
+static bool is_hashable(iso_jinja_value key, int depth) {
   if (key.kind == ISO_JINJA_LIST || key.kind == ISO_JINJA_DICT || depth > 8)
     return false;
   for (uint32_t i = 0; key.kind == ISO_JINJA_TUPLE && i < key.list->count; i++)
-    if (!can_be_key(key.list->items[i], depth + 1))
+    if (!is_hashable(key.list->items[i], depth + 1))
       return false;
   return true;
 }
 
+bool iso_jinja_is_hashable(iso_jinja_value key) { return is_hashable(key, 0); }
+
 iso_status iso_jinja_dict_set(iso_jinja_session *session, iso_jinja_dict *dict, iso_jinja_value key,
                               iso_jinja_value value) {
-  if (!can_be_key(key, 0))
+  if (!iso_jinja_is_hashable(key))
     return iso_jinja_fail(session, ISO_ERROR_INVALID_ARGUMENT, "unhashable type: '%s'",
                           iso_jinja_type_name(key));
   iso_jinja_value *found;
@@ -185,6 +187,10 @@ iso_status iso_jinja_iterate(iso_jinja_session *session, iso_jinja_value value,
   *out_list = made.list;
   switch (value.kind) {
   case ISO_JINJA_UNDEFINED:
+    return ISO_OK;
+  case ISO_JINJA_GENERATOR:
+    *made.list = *value.list;
+    *value.list = (iso_jinja_list){0};
     return ISO_OK;
   case ISO_JINJA_STRING:
     return split_characters(session, value, made.list);
