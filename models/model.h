@@ -52,6 +52,12 @@ const iso_architecture *iso_architecture_find(const char *name, bool is_gguf);
 /* "llama, qwen2, ..." for messages. */
 const char *iso_architecture_names(void);
 
+/* A tensor's name in Hugging Face folders, without the decoder's prefix ("model."), as in
+ * "layers.3.mlp.up_proj.weight"; false when they have no such tensor. The head is beside the
+ * decoder and has none. */
+bool iso_weight_hf_name(const iso_architecture *architecture, const char *name, char *out_name,
+                        size_t capacity);
+
 /* Fill model->config from the open file; names of missing or absurd keys are in the error. */
 ISO_MUST_CHECK iso_status iso_config_read_gguf(iso_model *model);
 ISO_MUST_CHECK iso_status iso_config_read_hf(iso_model *model);

@@ -57,26 +57,33 @@ static const char *hf_pattern(const iso_weight_name *names, const char *name, in
   return NULL;
 }
 
+bool iso_weight_hf_name(const iso_architecture *architecture, const char *name, char *out_name,
+                        size_t capacity) {
+  int layer = 0;
+  const char *pattern = hf_pattern(architecture->hf_names, name, &layer);
+  if (!pattern)
+    pattern = hf_pattern(common_names, name, &layer);
+  if (!pattern)
+    return false;
+  const char *mark = strstr(pattern, "%d");
+  if (mark)
+    snprintf(out_name, capacity, "%.*s%d%s", (int)(mark - pattern), pattern, layer, mark + 2);
+  else
+    snprintf(out_name, capacity, "%s", pattern);
+  return true;
+}
+
 static const iso_file_tensor *find_in_folder(const iso_model *model, const char *name) {
   const iso_safetensors *tensors = model->folder->weights;
   if (strcmp(name, "output.weight") == 0) {
     const iso_file_tensor *head = iso_safetensors_find_tensor(tensors, "lm_head.weight");
     return head ? head : iso_safetensors_find_tensor(tensors, "language_model.lm_head.weight");
   }
-  int layer = 0;
-  const char *pattern = hf_pattern(model->architecture->hf_names, name, &layer);
-  if (!pattern)
-    pattern = hf_pattern(common_names, name, &layer);
-  if (!pattern)
+  char bare[128], full[192];
+  if (!iso_weight_hf_name(model->architecture, name, bare, sizeof bare))
     return NULL;
-  const char *mark = strstr(pattern, "%d");
   for (size_t i = 0; i < sizeof hf_prefixes / sizeof hf_prefixes[0]; i++) {
-    char full[192];
-    if (mark)
-      snprintf(full, sizeof full, "%s%.*s%d%s", hf_prefixes[i], (int)(mark - pattern), pattern,
-               layer, mark + 2);
-    else
-      snprintf(full, sizeof full, "%s%s", hf_prefixes[i], pattern);
+    snprintf(full, sizeof full, "%s%s", hf_prefixes[i], bare);
     const iso_file_tensor *tensor = iso_safetensors_find_tensor(tensors, full);
     if (tensor)
       return tensor;
