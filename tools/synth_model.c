@@ -125,8 +125,10 @@ static iso_scheme fitting_scheme(iso_synth_model *model, iso_scheme wanted, int6
   iso_scheme scheme = wanted;
   while (columns % iso_scheme_get_info(scheme)->block_elements != 0)
     scheme = fallback_scheme(scheme);
-  model->n_fallbacks[wanted] += scheme != wanted;
-  model->fallback[wanted] = scheme;
+  if (scheme != wanted) {
+    model->n_fallbacks[wanted]++;
+    model->fallback[wanted] = scheme;
+  }
   return scheme;
 }
 
