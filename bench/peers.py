@@ -1,0 +1,240 @@
+#!/usr/bin/env python3
+"""Isomer beside llama.cpp: the same files, the same tests, alternating runs.
+
+    bench/peers.py --llama-bench ~/llama.cpp/build/bin/llama-bench --output bench/results/box.md
+
+Files are SmolLM2-135M (scripts/fetch-model) and random weights of one shape in several schemes
+(isomer synth). Runs alternate, so that a clock that drifts or a neighbour that wakes meets both;
+medians are over the rounds. See bench/README.md.
+"""
+import argparse
+import json
+import os
+import platform
+import random
+import re
+import statistics
+import subprocess
+import sys
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16",
+         "amx_tile", "amx_int8", "amx_bf16", "sve", "sve2", "i8mm", "bf16")
+
+
+def run(command):
+    """Runs a command to its end: (stdout, seconds, peak resident bytes)."""
+    start = time.monotonic()
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    output = process.stdout.read().decode()
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode != 0:
+        sys.exit(f"peers.py: {' '.join(command)} failed with {process.returncode}; run it alone to see why")
+    return output, time.monotonic() - start, usage.ru_maxrss * 1024
+
+
+class BenchCommand:
+    """A program that speaks llama-bench's options and JSON."""
+
+    def __init__(self, name, command, json_option):
+        self.name, self.command, self.json_option = name, command, json_option
+
+    def measure(self, path, options, n_prompt, n_gen):
+        """{"pp": t/s, "tg": t/s, "rss": bytes, "wall": s}; a length of 0 leaves its test out."""
+        command = [*self.command, "-m", path, "-p", str(n_prompt), "-n", str(n_gen), "-r", "1",
+                   "-t", str(options.threads), *self.json_option]
+        output, wall, rss = run(command)
+        result = {"rss": rss, "wall": wall}
+        for row in json.loads(output):
+            result["pp" if row["n_prompt"] else "tg"] = row["avg_ts"]
+        return result
+
+
+def llama_cpp_python_worker(path, n_threads, n_prompt, n_gen):
+    """The two tests through PyPI's llama-cpp-python, printed as llama-bench prints them."""
+    import llama_cpp
+
+    model = llama_cpp.Llama(path, n_ctx=max(n_prompt, n_gen) + 1, n_batch=512, n_threads=n_threads,
+                            n_threads_batch=n_threads, verbose=False)
+    draw = random.Random(1)
+    rows = []
+    for prompt, gen in ((n_prompt, 0), (0, n_gen)):
+        if prompt + gen == 0:
+            continue
+        for timed in (False, True):
+            model.reset()
+            start = time.perf_counter()
+            if prompt:
+                model.eval([draw.randrange(model.n_vocab()) for _ in range(prompt)])
+            for _ in range(gen if timed else min(gen, 1)):
+                model.eval([draw.randrange(model.n_vocab())])
+            seconds = time.perf_counter() - start
+        rows.append({"n_prompt": prompt, "n_gen": gen, "avg_ts": (prompt + gen) / seconds})
+    print(json.dumps(rows))
+
+
+class PythonBinding(BenchCommand):
+    def __init__(self):
+        super().__init__("llama.cpp (llama-cpp-python)", [], [])
+
+    def measure(self, path, options, n_prompt, n_gen):
+        output, wall, rss = run([sys.executable, os.path.abspath(__file__), "--worker", path,
+                                 str(options.threads), str(n_prompt), str(n_gen)])
+        result = {"rss": rss, "wall": wall}
+        for row in json.loads(output):
+            result["pp" if row["n_prompt"] else "tg"] = row["avg_ts"]
+        return result
+
+
+def find_peer(options):
+    if options.llama_bench:
+        return BenchCommand("llama.cpp", [options.llama_bench], ["-o", "json"])
+    try:
+        import llama_cpp  # noqa: F401
+    except ImportError:
+        sys.exit("peers.py: no llama.cpp to compare with: give --llama-bench PATH, "
+                 "or pip install llama-cpp-python")
+    return PythonBinding()
+
+
+def physical_cores():
+    try:
+        with open("/proc/cpuinfo") as lines:
+            text = lines.read()
+    except OSError:
+        return os.cpu_count()
+    cores = set(re.findall(r"physical id\s*: (\d+).*?core id\s*: (\d+)", text, re.S))
+    return len(cores) or os.cpu_count()
+
+
+def describe_machine():
+    brand, flags = platform.processor(), []
+    with open("/proc/cpuinfo") as lines:
+        for line in lines:
+            key, _, value = line.partition(":")
+            if key.strip() == "model name":
+                brand = value.strip()
+            if key.strip() in ("flags", "Features"):
+                flags = value.split()
+    with open("/proc/meminfo") as lines:
+        memory = int(next(lines).split()[1]) / 1e6
+    known = [flag for flag in FLAGS if flag in flags]
+    return (f"{brand}, {physical_cores()} cores ({os.cpu_count()} threads), {memory:.0f} GB, "
+            f"{platform.system()} {platform.release()}; {' '.join(known)}")
+
+
+def prepare_files(options):
+    """[(label, path)]; makes what is missing."""
+    files = []
+    if not options.no_smollm2:
+        output, _, _ = run([os.path.join(ROOT, "scripts", "fetch-model"), "smollm2"])
+        files.append(("SmolLM2-135M Q4_1", output.split()[-1]))
+    os.makedirs(options.models, exist_ok=True)
+    for scheme in filter(None, options.schemes.split(",")):
+        path = os.path.join(options.models, f"{options.shape}-{scheme}.gguf")
+        if not os.path.exists(path):
+            print(f"writing {path}", file=sys.stderr)
+            run([options.isomer, "synth", options.shape, path, "--scheme", scheme])
+        files.append((f"{options.shape} {scheme.upper()}", path))
+    return files + [(os.path.basename(path), path) for path in options.files]
+
+
+def read_once(path):
+    """Seconds to read the file from the page cache, where an earlier read has put it."""
+    for _ in range(2):
+        start = time.monotonic()
+        with open(path, "rb", buffering=0) as file:
+            buffer = bytearray(1 << 22)
+            while file.readinto(buffer):
+                pass
+        seconds = time.monotonic() - start
+    return seconds
+
+
+def compare(path, engines, options):
+    """One file: medians of each engine over the rounds, and their start-up times."""
+    read_seconds = read_once(path)
+    samples = {engine.name: {"pp": [], "tg": [], "rss": [], "start": []} for engine in engines}
+    for round_number in range(options.rounds):
+        # The first to run changes from round to round, too.
+        for engine in engines if round_number % 2 == 0 else engines[::-1]:
+            found = engine.measure(path, options, options.n_prompt, options.n_gen)
+            for key in ("pp", "tg", "rss"):
+                samples[engine.name][key].append(found[key])
+            # What is left of a run of one token, measured and warmed up, is loading.
+            found = engine.measure(path, options, 1, 0)
+            samples[engine.name]["start"].append(found["wall"] - 2 / found["pp"])
+    medians = {name: {key: statistics.median(values) for key, values in of_engine.items()}
+               for name, of_engine in samples.items()}
+    return read_seconds, medians
+
+
+def table(header, rows):
+    lines = ["| " + " | ".join(header) + " |",
+             "|---" + "|---:" * (len(header) - 1) + "|"]
+    return lines + ["| " + " | ".join(row) + " |" for row in rows]
+
+
+def report(results, engines, options):
+    ours, theirs = engines[0].name, engines[1].name
+    speed, memory = [], []
+    for label, path, (read_seconds, medians) in results:
+        us, them = medians[ours], medians[theirs]
+        speed.append([label] + [f"{value:.1f}" for value in (us["pp"], them["pp"])] +
+                     [f"**{us['pp'] / them['pp']:.2f}**"] +
+                     [f"{value:.2f}" for value in (us["tg"], them["tg"])] +
+                     [f"**{us['tg'] / them['tg']:.2f}**"])
+        memory.append([label, f"{os.path.getsize(path) / 1e6:.0f} MB", f"{us['rss'] / 1e6:.0f} MB",
+                       f"{them['rss'] / 1e6:.0f} MB", f"{read_seconds:.2f} s",
+                       f"{us['start']:.2f} s", f"{them['start']:.2f} s"])
+    pp, tg = f"pp{options.n_prompt}", f"tg{options.n_gen}"
+    return "\n".join(
+        [f"# {ours} beside {theirs}", "",
+         f"{time.strftime('%Y-%m-%d')}, {options.threads} threads, medians of {options.rounds} "
+         "alternating rounds, tokens/s; a ratio above 1 says that Isomer is faster.", "",
+         describe_machine(), ""] +
+        table(["model", f"{pp} {ours}", f"{pp} {theirs}", "ratio",
+               f"{tg} {ours}", f"{tg} {theirs}", "ratio"], speed) +
+        ["", "Peak resident memory (mapped files count), and the time to start: to load the model, "
+         "beside the time to read its file once from the page cache.", ""] +
+        table(["model", "file", f"memory {ours}", f"memory {theirs}", "read once",
+               f"start {ours}", f"start {theirs}"], memory)) + "\n"
+
+
+def main():
+    if sys.argv[1:2] == ["--worker"]:
+        path, *numbers = sys.argv[2:]
+        return llama_cpp_python_worker(path, *map(int, numbers))
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("files", nargs="*", help="more GGUF files to compare on")
+    parser.add_argument("--isomer", default=os.path.join(ROOT, "build", "release", "isomer"))
+    parser.add_argument("--llama-bench", help="llama.cpp's llama-bench; else llama-cpp-python")
+    parser.add_argument("--shape", default="llama3.2-1b", help="shape of the random weights")
+    parser.add_argument("--schemes", default="bf16,q8_0,q4_0,q4_k_m", help="'' for none")
+    parser.add_argument("--models", default=os.path.join(cache, "isomer", "bench"),
+                        help="folder that random weights are kept in")
+    parser.add_argument("--no-smollm2", action="store_true", help="leave the real model out")
+    parser.add_argument("-p", "--n-prompt", type=int, default=512)
+    parser.add_argument("-n", "--n-gen", type=int, default=64)
+    parser.add_argument("-t", "--threads", type=int, default=physical_cores())
+    parser.add_argument("-r", "--rounds", type=int, default=5)
+    parser.add_argument("--output", help="write the report to this file as well")
+    options = parser.parse_args()
+    engines = [BenchCommand("Isomer", [options.isomer, "bench"], ["--json"]), find_peer(options)]
+    results = []
+    for label, path in prepare_files(options):
+        print(f"measuring {label}", file=sys.stderr)
+        results.append((label, path, compare(path, engines, options)))
+    text = report(results, engines, options)
+    print(text, end="")
+    if options.output:
+        os.makedirs(os.path.dirname(os.path.abspath(options.output)), exist_ok=True)
+        with open(options.output, "w") as file:
+            file.write(text)
+
+
+if __name__ == "__main__":
+    main()
