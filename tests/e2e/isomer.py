@@ -1,0 +1,49 @@
+"""What end-to-end tests share: the command under test, and how to say that a test cannot run.
+
+A test is a unittest file that ends in `isomer.main()`. It is run as `python3 test_x.py BINARY`, or
+with the binary's path in ISOMER_BIN.
+"""
+import json
+import os
+import subprocess
+import sys
+import unittest
+
+# A test program's exit code for "cannot run here"; ctest counts it apart.
+SKIPPED = 77
+
+if len(sys.argv) > 1 and os.access(sys.argv[1], os.X_OK):
+    BINARY = os.path.abspath(sys.argv.pop(1))
+else:
+    BINARY = os.environ.get("ISOMER_BIN", "")
+SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+
+def run(*arguments, code=0, **options):
+    """Runs the command and returns the finished process, whose exit code must be `code`."""
+    done = subprocess.run([BINARY, *map(str, arguments)], stdin=subprocess.DEVNULL,
+                          capture_output=True, text=True, errors="replace", timeout=600, **options)
+    if done.returncode != code:
+        raise AssertionError(f"isomer {' '.join(map(str, arguments))} exited with "
+                             f"{done.returncode}, not {code}\n{done.stdout}{done.stderr}")
+    return done
+
+
+def run_json(*arguments):
+    """Runs the command with --json and returns what it printed."""
+    return json.loads(run(*arguments, "--json").stdout)
+
+
+def need_model(variable):
+    """Path of a real model; ends the test program as skipped when there is none."""
+    path = os.environ.get(variable)
+    if not path:
+        print(f"SKIPPED: {variable} is not set; scripts/test sets it")
+        sys.exit(SKIPPED)
+    return path
+
+
+def main():
+    if not BINARY:
+        sys.exit("no binary to test: give its path as the first argument or in ISOMER_BIN")
+    unittest.main(verbosity=2)

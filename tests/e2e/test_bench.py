@@ -1,0 +1,99 @@
+"""`isomer bench`: llama-bench's tests, columns and field names."""
+import os
+import re
+import tempfile
+import unittest
+
+import isomer
+
+
+class Bench(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.model = os.path.join(cls.folder.name, "tiny.gguf")
+        cls.made = isomer.run_json("synth", "tiny-llama", cls.model, "--scheme", "q8_0")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def bench(self, *arguments):
+        return isomer.run_json("bench", self.model, *arguments)
+
+    def rows(self, *arguments):
+        lines = isomer.run("bench", self.model, "-r", 1, *arguments).stdout.splitlines()
+        return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+    def test_table(self):
+        header, rule, *rows = self.rows("-p", "16", "-n", "4")
+        self.assertEqual(header, ["model", "size", "params", "backend", "threads", "test", "t/s"])
+        self.assertTrue(all(re.fullmatch("-+:?", cell) for cell in rule))
+        self.assertEqual([row[5] for row in rows], ["pp16", "tg4"])
+        for row in rows:
+            self.assertEqual(row[0], "llama 1M Q8_0")
+            self.assertEqual(row[2], f"{self.made['n_params'] / 1e6:.2f} M")
+            self.assertRegex(row[6], r"^\d+\.\d\d ± \d+\.\d\d$")
+
+    def test_lists_make_a_test_each(self):
+        names = [row[5] for row in self.rows("-p", "16,8", "-p", "24", "-n", "2,3", "-d", "5")[2:]]
+        self.assertEqual(names, ["pp16 @ d5", "pp8 @ d5", "pp24 @ d5", "tg2 @ d5", "tg3 @ d5"])
+        self.assertEqual([row[5] for row in self.rows("-p", "0", "-n", "2", "--batch", "3")[2:]],
+                         ["tg2 x 3"])
+
+    def test_defaults_are_llama_benchs(self):
+        found = self.bench("-r", 1)
+        self.assertEqual([(test["n_prompt"], test["n_gen"]) for test in found],
+                         [(512, 0), (0, 128)])
+
+    def test_json(self):
+        found = self.bench("-p", 16, "-n", 4, "-r", 3, "-d", 2, "-t", 1, "-b", 8)
+        self.assertEqual(len(found), 2)
+        for test, tokens in zip(found, (16, 4)):
+            self.assertEqual((test["n_depth"], test["n_threads"], test["n_batch"]), (2, 1, 8))
+            self.assertEqual(test["model_filename"], self.model)
+            self.assertEqual(test["model_size"], self.made["tensor_bytes"])
+            self.assertEqual(test["model_n_params"], self.made["n_params"])
+            self.assertEqual(test["type_k"], "f32")
+            self.assertEqual(len(test["samples_ns"]), 3)
+            mean = sum(test["samples_ns"]) / 3
+            self.assertAlmostEqual(test["avg_ns"], mean, delta=1)
+            deviation = (sum((ns - mean) ** 2 for ns in test["samples_ns"]) / 2) ** 0.5
+            self.assertAlmostEqual(test["stddev_ns"], deviation, delta=1)
+            for ns, speed in zip(test["samples_ns"], test["samples_ts"]):
+                self.assertAlmostEqual(speed, tokens * 1e9 / ns, delta=speed * 1e-6)
+            self.assertRegex(test["test_time"], r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")
+            for key in ("build_commit", "cpu_info", "model_type", "avg_ts", "stddev_ts"):
+                self.assertIn(key, test)
+
+    def test_batch_counts_tokens_of_all_sequences(self):
+        (found,) = self.bench("-p", 0, "-n", 4, "--batch", 6, "-r", 1)
+        self.assertAlmostEqual(found["avg_ts"] * found["avg_ns"], 24e9, delta=24e3)
+
+    def test_kernels(self):
+        decode, prompt = self.bench("-p", 32, "-n", 1, "-d", 8, "--kernels", "-r", 1)
+        self.assertIn("decode", decode["step"])
+        self.assertIn("prompt step of 32", prompt["step"])
+        for step in (decode, prompt):
+            kernels = {row["op"]: row for row in step["kernels"]}
+            products = sum(row["count"] for row in step["kernels"] if row["op"] == "matmul")
+            self.assertEqual(products, 7 * 2 + 1)  # two layers and the head
+            self.assertGreater(kernels["matmul"]["gb_per_s"], 0)
+            self.assertNotIn("gb_per_s", kernels["rms_norm"])
+            total = sum(row["total_us"] for row in step["kernels"])
+            self.assertGreater(total, 0)
+            self.assertLess(step["core_overhead_percent"], 100)
+
+    def test_kernels_table(self):
+        text = isomer.run("bench", self.model, "-p", 8, "-n", 1, "--kernels", "-r", 1).stdout
+        self.assertRegex(text, r"\| matmul +\| matmul\.\S+ +\| +\d+ \|")
+        self.assertRegex(text, r"core overhead -?\d+\.\d%")
+
+    def test_wrong_lengths(self):
+        for arguments in (("-p", "x"), ("-p", "1,,2"), ("-n", "-3"), ("-p", "0", "-n", "0")):
+            done = isomer.run("bench", self.model, *arguments, code=2)
+            self.assertEqual(len(done.stderr.splitlines()), 1)
+
+
+if __name__ == "__main__":
+    isomer.main()
