@@ -1,0 +1,216 @@
+/* Opening models: what a broken or foreign file is answered with. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <isomer/engine.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "models/formats/gguf_writer.h"
+
+enum { HIDDEN = 32, LAYERS = 1, HEADS = 2, VOCABULARY = 64, INTERMEDIATE = 48 };
+
+/* What differs from a sound file. */
+typedef struct fault {
+  const char *architecture; /* NULL: llama */
+  const char *skip_key, *skip_tensor;
+  const char *number_key; /* gets `number` */
+  uint32_t number;
+  const char *wide_tensor; /* one row too many */
+  iso_status expected;
+  const char *message; /* part of the sentence */
+} fault;
+
+static char path[] = "/tmp/isomer-test-model-XXXXXX";
+
+#define CHECK(expression)                                    \
+  do {                                                       \
+    if ((expression) != ISO_OK)                              \
+      fail_msg("%s: %s", #expression, iso_status_message()); \
+  } while (0)
+
+static bool is(const char *a, const char *b) { return a && strcmp(a, b) == 0; }
+
+static void write_model(const fault *f) {
+  static const struct {
+    const char *key;
+    uint32_t value;
+  } keys[] = {{"llama.block_count", LAYERS},       {"llama.embedding_length", HIDDEN},
+              {"llama.attention.head_count", HEADS}, {"llama.context_length", 128},
+              {"llama.feed_forward_length", INTERMEDIATE},
+              {"llama.attention.head_count_kv", HEADS}};
+  static const struct {
+    const char *name;
+    int64_t rows, columns; /* rows 0: one dimension */
+  } tensors[] = {{"token_embd.weight", VOCABULARY, HIDDEN},
+                 {"output_norm.weight", 0, HIDDEN},
+                 {"blk.0.attn_norm.weight", 0, HIDDEN},
+                 {"blk.0.attn_q.weight", HIDDEN, HIDDEN},
+                 {"blk.0.attn_k.weight", HIDDEN, HIDDEN},
+                 {"blk.0.attn_v.weight", HIDDEN, HIDDEN},
+                 {"blk.0.attn_output.weight", HIDDEN, HIDDEN},
+                 {"blk.0.ffn_norm.weight", 0, HIDDEN},
+                 {"blk.0.ffn_gate.weight", INTERMEDIATE, HIDDEN},
+                 {"blk.0.ffn_up.weight", INTERMEDIATE, HIDDEN},
+                 {"blk.0.ffn_down.weight", HIDDEN, INTERMEDIATE}};
+  iso_gguf_writer *writer;
+  CHECK(iso_gguf_writer_create(path, &writer));
+  if (!is(f->skip_key, "general.architecture"))
+    CHECK(iso_gguf_writer_add_string(writer, "general.architecture",
+                                     f->architecture ? f->architecture : "llama"));
+  for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
+    if (!is(f->skip_key, keys[i].key))
+      CHECK(iso_gguf_writer_add_u32(writer, keys[i].key,
+                                    is(f->number_key, keys[i].key) ? f->number : keys[i].value));
+  for (int pass = 0; pass < 2; pass++)
+    for (size_t i = 0; i < sizeof tensors / sizeof tensors[0]; i++) {
+      if (is(f->skip_tensor, tensors[i].name))
+        continue;
+      int64_t rows = tensors[i].rows + is(f->wide_tensor, tensors[i].name);
+      int64_t matrix[2] = {rows, tensors[i].columns};
+      int64_t elements = (rows ? rows : 1) * tensors[i].columns;
+      if (pass == 0) {
+        CHECK(iso_gguf_writer_add_tensor(writer, tensors[i].name, ISO_SCHEME_F32, rows ? 2 : 1,
+                                         rows ? matrix : matrix + 1));
+        continue;
+      }
+      float *values = malloc((size_t)elements * sizeof *values);
+      for (int64_t k = 0; k < elements; k++)
+        values[k] = 0.01f * (float)((k * 7919) % 31 - 15);
+      CHECK(iso_gguf_writer_append(writer, values, (uint64_t)elements * sizeof *values));
+      free(values);
+    }
+  CHECK(iso_gguf_writer_finish(writer));
+  iso_gguf_writer_destroy(writer);
+}
+
+static iso_status open_and_plan(void) {
+  iso_model *model;
+  iso_model_options options = {.no_tokenizer = true};
+  iso_status status = iso_model_open(path, &options, &model);
+  if (status != ISO_OK)
+    return status;
+  iso_runtime *runtime;
+  status = iso_runtime_create(model, NULL, &runtime);
+  if (status == ISO_OK)
+    iso_runtime_destroy(runtime);
+  iso_model_close(model);
+  return status;
+}
+
+static void test_sound_file(void **state) {
+  (void)state;
+  write_model(&(fault){0});
+  CHECK(open_and_plan());
+}
+
+static void test_faults(void **state) {
+  (void)state;
+  static const fault faults[] = {
+      {.architecture = "mamba", .expected = ISO_ERROR_UNSUPPORTED, .message = "\"mamba\""},
+      {.skip_key = "general.architecture", .expected = ISO_ERROR_NOT_FOUND,
+       .message = "general.architecture"},
+      {.skip_key = "llama.block_count", .expected = ISO_ERROR_NOT_FOUND,
+       .message = "llama.block_count"},
+      {.number_key = "llama.block_count", .number = 0, .expected = ISO_ERROR_CORRUPT_DATA,
+       .message = "block_count"},
+      {.number_key = "llama.block_count", .number = 0xffffffffu,
+       .expected = ISO_ERROR_CORRUPT_DATA, .message = "block_count"},
+      {.number_key = "llama.block_count", .number = 2, .expected = ISO_ERROR_CORRUPT_DATA,
+       .message = "blk.1.attn_norm.weight"},
+      {.number_key = "llama.attention.head_count", .number = 3,
+       .expected = ISO_ERROR_CORRUPT_DATA, .message = "32"},
+      {.number_key = "llama.attention.head_count", .number = 4,
+       .expected = ISO_ERROR_CORRUPT_DATA, .message = "blk.0.attn_k.weight"},
+      {.number_key = "llama.attention.head_count_kv", .number = 64,
+       .expected = ISO_ERROR_CORRUPT_DATA, .message = "kv heads"},
+      {.number_key = "llama.embedding_length", .number = 64, .expected = ISO_ERROR_CORRUPT_DATA,
+       .message = "token_embd.weight"},
+      {.skip_tensor = "token_embd.weight", .expected = ISO_ERROR_CORRUPT_DATA,
+       .message = "token_embd.weight"},
+      {.skip_tensor = "blk.0.ffn_up.weight", .expected = ISO_ERROR_CORRUPT_DATA,
+       .message = "blk.0.ffn_up.weight"},
+      {.wide_tensor = "blk.0.ffn_down.weight", .expected = ISO_ERROR_CORRUPT_DATA,
+       .message = "[33, 48]"},
+  };
+  for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++) {
+    write_model(&faults[i]);
+    iso_status status = open_and_plan();
+    if (status != faults[i].expected || !strstr(iso_status_message(), faults[i].message))
+      fail_msg("fault %zu: %s: %s", i, iso_status_name(status), iso_status_message());
+  }
+}
+
+static void test_absurd_options(void **state) {
+  (void)state;
+  write_model(&(fault){0});
+  iso_model *model;
+  iso_model_options model_options = {.no_tokenizer = true};
+  CHECK(iso_model_open(path, &model_options, &model));
+  static const struct {
+    iso_runtime_options options;
+    iso_status expected;
+  } cases[] = {
+      {{.devices = "nothing"}, ISO_ERROR_NOT_FOUND},
+      {{.context = -1}, ISO_ERROR_INVALID_ARGUMENT},
+      {{.n_threads = 1 << 30}, ISO_ERROR_INVALID_ARGUMENT},
+      {{.context = 1 << 30, .max_sequences = 1 << 10}, ISO_ERROR_LIMIT},
+      {{.kv_scheme = ISO_SCHEME_Q4_0}, ISO_ERROR_INVALID_ARGUMENT},
+      {{.page_size = 1 << 20}, ISO_ERROR_INVALID_ARGUMENT},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    iso_runtime *runtime;
+    iso_status status = iso_runtime_create(model, &cases[i].options, &runtime);
+    if (status != cases[i].expected)
+      fail_msg("case %zu: %s: %s", i, iso_status_name(status), iso_status_message());
+  }
+  iso_model_close(model);
+}
+
+static void test_absurd_steps(void **state) {
+  (void)state;
+  write_model(&(fault){0});
+  iso_model *model;
+  iso_runtime *runtime;
+  iso_model_options model_options = {.no_tokenizer = true};
+  CHECK(iso_model_open(path, &model_options, &model));
+  iso_runtime_options options = {.context = 64, .max_tokens = 16};
+  CHECK(iso_runtime_create(model, &options, &runtime));
+  const int32_t good[4] = {1, 2, 3, 4}, bad[4] = {1, VOCABULARY, 3, 4}, pages[1] = {0},
+                far_page[1] = {7};
+  const iso_batch_sequence cases[] = {
+      {.n_tokens = 0, .tokens = good, .pages = pages, .n_pages = 1},
+      {.n_tokens = 4, .tokens = bad, .pages = pages, .n_pages = 1},
+      {.n_tokens = 4, .tokens = good, .position = 62, .pages = pages, .n_pages = 1},
+      {.n_tokens = 4, .tokens = good, .position = -1, .pages = pages, .n_pages = 1},
+      {.n_tokens = 4, .tokens = good, .pages = pages, .n_pages = 0},
+      {.n_tokens = 4, .tokens = good, .pages = far_page, .n_pages = 1},
+      {.n_tokens = 4, .tokens = good, .pages = pages, .n_pages = 1, .all_logits = true},
+      {.n_tokens = INT32_MAX, .tokens = good, .position = INT32_MAX, .pages = pages, .n_pages = 1},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+    assert_int_not_equal(iso_runtime_step(runtime, &cases[i], 1), ISO_OK);
+  const iso_batch_sequence sound = {.n_tokens = 4, .tokens = good, .pages = pages, .n_pages = 1};
+  CHECK(iso_runtime_step(runtime, &sound, 1));
+  assert_non_null(iso_runtime_logits(runtime, 0));
+  assert_null(iso_runtime_logits(runtime, 1));
+  assert_null(iso_runtime_logits(runtime, -1));
+  iso_runtime_destroy(runtime);
+  iso_model_close(model);
+}
+
+int main(void) {
+  int file = mkstemp(path);
+  if (file < 0)
+    return 1;
+  close(file);
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_sound_file), cmocka_unit_test(test_faults),
+      cmocka_unit_test(test_absurd_options), cmocka_unit_test(test_absurd_steps)};
+  int failed = cmocka_run_group_tests(tests, NULL, NULL);
+  unlink(path);
+  return failed;
+}
