@@ -13,10 +13,15 @@ set(ISO_FLAGS_avx2 -mavx2 -mfma -mf16c -mbmi2)
 set(ISO_FLAGS_avx512 ${ISO_FLAGS_avx2} -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni
   -mavx512bf16 -mavx512vbmi -mprefer-vector-width=512)
 set(ISO_FLAGS_amx ${ISO_FLAGS_avx512} -mamx-tile -mamx-int8 -mamx-bf16)
+# Unrolled kernels under a sanitizer take minutes to compile at full optimisation, for nothing.
+set(ISO_KERNEL_OPTIMISATION -O3)
+if(ISO_SANITIZE)
+  set(ISO_KERNEL_OPTIMISATION -O1)
+endif()
 foreach(source IN LISTS ISO_SOURCES)
   if(source MATCHES "_(avx2|avx512|amx)\\.c$")
     set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS
-      "${ISO_FLAGS_${CMAKE_MATCH_1}};-O3;-ffp-contract=fast")
+      "${ISO_FLAGS_${CMAKE_MATCH_1}};${ISO_KERNEL_OPTIMISATION};-ffp-contract=fast")
   endif()
 endforeach()
 
