@@ -70,6 +70,10 @@ typedef struct iso_expectation {
 /* Fills inputs and runs the reference. */
 ISO_MUST_CHECK iso_status iso_expectation_create(const iso_case *test, uint64_t seed,
                                                  iso_expectation *out);
+/* The same where the caller has put the inputs, and outputs that hold aliased inputs, into
+ * `data`; what is not to be freed must be taken out of it again. */
+ISO_MUST_CHECK iso_status iso_expectation_complete(const iso_case *test,
+                                                   iso_expectation *expectation);
 void iso_expectation_free(iso_expectation *expectation);
 
 /* Compares one output of a device, laid out as the operand is. True when it conforms; else says
