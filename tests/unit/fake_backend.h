@@ -14,7 +14,7 @@ typedef struct fake_config {
   bool deferred; /* the queue */
   bool imports;
   bool packs;            /* matmul and embedding like a layout of their own better */
-  uint64_t missing;      /* bit i: op i is refused */
+  uint64_t missing;      /* bit i: device 0 refuses op i */
   uint64_t memory_bytes; /* of each device */
 } fake_config;
 
@@ -29,6 +29,7 @@ static int fake_packed, fake_imported, fake_launched;
 
 struct iso_device {
   const fake_config *config;
+  uint32_t index;
   uint64_t used_bytes;
 };
 
@@ -39,11 +40,12 @@ struct iso_buffer {
 };
 
 typedef struct fake_command {
-  enum { FAKE_RUN, FAKE_COPY, FAKE_FILL, FAKE_SIGNAL, FAKE_WAIT } kind;
+  enum { FAKE_RUN, FAKE_COPY, FAKE_FILL, FAKE_PACK, FAKE_SIGNAL, FAKE_WAIT } kind;
   iso_op_arguments arguments;
   iso_buffer *target, *source;
   uint64_t target_offset, source_offset, bytes, value;
   uint8_t fill;
+  const uint8_t *host;
   iso_queue *other;
 } fake_command;
 
@@ -83,10 +85,11 @@ static iso_status fake_enumerate(int which, uint32_t capacity, iso_device_info *
   return ISO_OK;
 }
 
-static iso_status fake_open(int which, iso_device **out_device) {
+static iso_status fake_open(int which, uint32_t index, iso_device **out_device) {
   FAKE_MAY_FAIL("open");
   *out_device = calloc(1, sizeof **out_device);
   (*out_device)->config = &fake_configs[which];
+  (*out_device)->index = index;
   fake_live++;
   return ISO_OK;
 }
@@ -226,6 +229,10 @@ static iso_status fake_do(iso_queue *queue, const fake_command *c) {
   case FAKE_FILL:
     memset(c->target->data + c->target_offset, c->fill, c->bytes);
     return ISO_OK;
+  case FAKE_PACK:
+    for (uint64_t b = 0; b < c->bytes; b++)
+      c->target->data[c->target_offset + FAKE_HEADER + b] = c->host[b] ^ 0x5a;
+    return ISO_OK;
   case FAKE_SIGNAL:
     queue->reached = c->value;
     return ISO_OK;
@@ -321,10 +328,13 @@ static iso_status fake_launch(iso_queue *queue, const iso_op_arguments *argument
 
 static iso_refusal fake_check(const iso_device *device, const iso_op_arguments *arguments,
                               const char **out_detail) {
-  if (!(device->config->missing >> arguments->op & 1))
-    return ISO_ACCEPTED;
-  *out_detail = "made to";
-  return ISO_REFUSED_DEVICE;
+  if (device->index == 0 && (device->config->missing >> arguments->op & 1)) {
+    *out_detail = "made to";
+    return ISO_REFUSED_DEVICE;
+  }
+  /* The core launches nothing that would write nothing. */
+  return arguments->inputs[0].dims[0] && arguments->outputs[0].dims[0] ? ISO_ACCEPTED
+                                                                       : ISO_REFUSED_SHAPE;
 }
 
 static iso_refusal fake_check_packed(const iso_device *device, const iso_op_arguments *arguments,
@@ -347,12 +357,14 @@ static iso_status fake_packed_bytes(const iso_device *device, const iso_host_wei
 
 static iso_status fake_pack(iso_queue *queue, const iso_host_weight *weight, iso_buffer *buffer,
                             uint64_t offset) {
-  (void)queue;
   FAKE_MAY_FAIL("pack");
-  for (uint64_t b = 0; b < weight->bytes; b++)
-    buffer->data[offset + FAKE_HEADER + b] = ((const uint8_t *)weight->data)[b] ^ 0x5a;
+  fake_command c = {.kind = FAKE_PACK,
+                    .target = buffer,
+                    .target_offset = offset,
+                    .host = weight->data,
+                    .bytes = weight->bytes};
   fake_packed++;
-  return ISO_OK;
+  return fake_enqueue(queue, &c);
 }
 
 #define FAKE_PACKED(OP, the_name)                                                                  \
@@ -391,13 +403,13 @@ static iso_status fake_enumerate_right(uint32_t capacity, iso_device_info *out_i
 }
 static iso_status fake_open_left(uint32_t index, const iso_device_options *options,
                                  iso_device **out_device) {
-  (void)index, (void)options;
-  return fake_open(0, out_device);
+  (void)options;
+  return fake_open(0, index, out_device);
 }
 static iso_status fake_open_right(uint32_t index, const iso_device_options *options,
                                   iso_device **out_device) {
-  (void)index, (void)options;
-  return fake_open(1, out_device);
+  (void)options;
+  return fake_open(1, index, out_device);
 }
 
 static const iso_driver_table fake_drivers[2] = {
