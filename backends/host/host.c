@@ -95,13 +95,21 @@ static const iso_device_table device_table = {
 /* ---- Memory ------------------------------------------------------------------------------------
  */
 
+/* What caches would give back counts as free: the core refuses what does not fit in this. */
 static iso_status memory_bytes_free(iso_device *device, uint64_t *out_bytes) {
-  (void)device;
-  *out_bytes = (uint64_t)sysconf(_SC_AVPHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+  *out_bytes = device->info.memory_bytes;
+  FILE *file = fopen("/proc/meminfo", "r");
+  if (!file)
+    return ISO_OK;
+  char line[128];
+  unsigned long long kib;
+  while (fgets(line, sizeof line, file))
+    if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1)
+      *out_bytes = (uint64_t)kib << 10;
+  fclose(file);
   return ISO_OK;
 }
 
-/* Compared with all memory, not with the free part: that leaves out what caches would give back. */
 static iso_status memory_alloc(iso_device *device, iso_memory_kind kind, uint64_t bytes,
                                iso_buffer **out_buffer) {
   (void)kind;

@@ -754,14 +754,98 @@ static void test_random_graphs(void **state) {
   }
 }
 
+static iso_status get_ones(void *context, const char *name, iso_host_weight *out_weight,
+                           bool *out_stays) {
+  (void)name;
+  enum { ROWS = 3, COLUMNS = 1024 };
+  *out_weight = (iso_host_weight){.size = sizeof *out_weight,
+                                  .scheme = ISO_SCHEME_F32,
+                                  .n_dims = 2,
+                                  .dims = {ROWS, COLUMNS},
+                                  .data = context,
+                                  .bytes = ROWS * COLUMNS * sizeof(float)};
+  *out_stays = true;
+  return ISO_OK;
+}
+
+/* Scratch above 4 GiB: values lie past 2^32, and one straddles it. Only what two rows touch takes
+ * memory. */
+static void test_scratch_past_four_gib(void **state) {
+  (void)state;
+  static float table[3 * 1024];
+  for (int i = 0; i < 3 * 1024; i++)
+    table[i] = (float)i;
+  iso_graph *g;
+  assert_int_equal(iso_graph_create(&g), ISO_OK);
+  iso_dim rows = iso_dim_symbol(ISO_SYMBOL_TOKENS, (1 << 19) + 5);
+  iso_value ids = iso_graph_input(g, "ids", ISO_SCHEME_I32, fake_shape1(rows));
+  iso_value weight =
+      iso_graph_weight(g, "table", ISO_SCHEME_F32, fake_shape2(FAKE_N(3), FAKE_N(1024)));
+  iso_value x = iso_graph_apply(g, ISO_OP_EMBEDDING, NULL, ISO_SCHEME_F32, 2, ids, weight);
+  iso_value y = iso_graph_apply(g, ISO_OP_ADD, NULL, ISO_SCHEME_F32, 2, x, x);
+  iso_value z = iso_graph_apply(g, ISO_OP_ADD, NULL, ISO_SCHEME_F32, 2, x, y);
+  iso_graph_output(g, z, "z");
+  assert_int_equal(iso_graph_finish(g), ISO_OK);
+  static const char *const specs[] = {"cpu", "host"};
+  for (int i = 0; i < 2; i++) {
+    rig r = {.graph = g};
+    assert_int_equal(iso_registry_create(&r.registry), ISO_OK);
+    assert_int_equal(iso_device_open(r.registry, specs[i], NULL, &r.devices[0]), ISO_OK);
+    iso_open_device *device = r.devices[0];
+    iso_plan_device plan_device = {device->spec, device->kernels, device->kernel_count,
+                                   device->device, device->info.alignment_bytes};
+    iso_plan_options options = {.n_devices = 1, .devices = &plan_device, .fallback = -1};
+    assert_int_equal(iso_plan_create(g, &options, &r.plan), ISO_OK);
+    assert_string_equal(fake_check_memory(r.plan, 1), "");
+    assert_true(r.plan->arena_bytes[0] > UINT64_C(6) << 30);
+    assert_true(r.plan->value_operand[z].offset > UINT32_MAX);
+    uint64_t bytes_free;
+    assert_int_equal(device->memory.bytes_free(device->device, &bytes_free), ISO_OK);
+    iso_weight_provider provider = {.context = table, .get = get_ones};
+    iso_status status = iso_executor_create(r.plan, r.devices, &provider, NULL, &r.executor);
+    if (bytes_free < r.plan->arena_bytes[0]) {
+      print_message("%s has only %llu bytes free: checking that it is refused\n", specs[i],
+                    (unsigned long long)bytes_free);
+      assert_int_equal(status, ISO_ERROR_OUT_OF_MEMORY);
+    } else {
+      assert_int_equal(status, ISO_OK);
+      int32_t *id = iso_executor_input(r.executor, ids);
+      id[0] = 2;
+      id[1] = 1;
+      iso_bindings two = {{0, 2, 0, 0}};
+      assert_int_equal(iso_executor_run(r.executor, &two), ISO_OK);
+      float *sums = malloc(2 * 1024 * sizeof *sums);
+      assert_non_null(sums);
+      assert_int_equal(iso_executor_read(r.executor, z, sums, 2 * 1024 * sizeof *sums), ISO_OK);
+      for (int k = 0; k < 1024; k++) {
+        assert_true(sums[k] == 3.0f * (float)(2048 + k));
+        assert_true(sums[1024 + k] == 3.0f * (float)(1024 + k));
+      }
+      free(sums);
+    }
+    iso_executor_destroy(r.executor);
+    iso_plan_destroy(r.plan);
+    iso_device_close(device);
+    iso_registry_destroy(r.registry);
+  }
+  iso_graph_destroy(g);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_one_device),    cmocka_unit_test(test_split_at_every_boundary),
-      cmocka_unit_test(test_fallback),      cmocka_unit_test(test_keep_all),
-      cmocka_unit_test(test_share),         cmocka_unit_test(test_bad_runs),
-      cmocka_unit_test(test_transfers),     cmocka_unit_test(test_memory_is_checked_first),
-      cmocka_unit_test(test_broken_weight), cmocka_unit_test(test_faults),
-      cmocka_unit_test(test_observer),      cmocka_unit_test(test_random_graphs),
+      cmocka_unit_test(test_one_device),
+      cmocka_unit_test(test_split_at_every_boundary),
+      cmocka_unit_test(test_fallback),
+      cmocka_unit_test(test_keep_all),
+      cmocka_unit_test(test_share),
+      cmocka_unit_test(test_bad_runs),
+      cmocka_unit_test(test_transfers),
+      cmocka_unit_test(test_memory_is_checked_first),
+      cmocka_unit_test(test_broken_weight),
+      cmocka_unit_test(test_faults),
+      cmocka_unit_test(test_observer),
+      cmocka_unit_test(test_random_graphs),
+      cmocka_unit_test(test_scratch_past_four_gib),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
