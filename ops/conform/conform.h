@@ -61,4 +61,11 @@ ISO_MUST_CHECK iso_status iso_conform_run(iso_open_device *device,
                                           const iso_conform_options *options, iso_conform_sink sink,
                                           void *context, iso_conform_summary *out_summary);
 
+/* Checks memory, copies, fills, order and the timeline of a device at odd sizes and offsets. A
+ * failure's sentence says what differs. */
+ISO_MUST_CHECK iso_status iso_conform_memory(iso_open_device *device);
+/* The same for one buffer of 4 GiB and a byte, written where offsets of 32 bits would wrap; it is
+ * touched in a few places only. OUT_OF_MEMORY where the device refuses that much, which conforms. */
+ISO_MUST_CHECK iso_status iso_conform_large_memory(iso_open_device *device);
+
 #endif

@@ -44,11 +44,23 @@ static void test_op(void **state) {
   assert_true(summary.n_passed > 10);
 }
 
+static void test_memory(void **state) {
+  (void)state;
+  if (iso_conform_memory(device) != ISO_OK)
+    fail_msg("%s", iso_status_message());
+  iso_status status = iso_conform_large_memory(device);
+  if (status == ISO_ERROR_OUT_OF_MEMORY)
+    print_message("refused: %s\n", iso_status_message());
+  else if (status != ISO_OK)
+    fail_msg("%s", iso_status_message());
+}
+
 int main(void) {
-  struct CMUnitTest tests[ISO_OP_COUNT];
+  struct CMUnitTest tests[ISO_OP_COUNT + 1];
   for (int op = 0; op < ISO_OP_COUNT; op++) {
     const char *name = iso_op_get_info((iso_op)op)->name;
     tests[op] = (struct CMUnitTest){name, test_op, NULL, NULL, (void *)(uintptr_t)name};
   }
+  tests[ISO_OP_COUNT] = (struct CMUnitTest){"memory", test_memory, NULL, NULL, NULL};
   return cmocka_run_group_tests(tests, open_device, close_device);
 }

@@ -428,6 +428,71 @@ static void test_unsupported(void **state) {
   iso_registry_destroy(registry);
 }
 
+/* ---- Memory
+ * ------------------------------------------------------------------------------------------ */
+
+static const iso_queue_table *host_queue;
+
+static iso_status copy_short(iso_queue *queue, iso_buffer *target, uint64_t target_offset,
+                             iso_buffer *source, uint64_t source_offset, uint64_t bytes) {
+  return host_queue->copy(queue, target, target_offset, source, source_offset,
+                          bytes > 1000 ? bytes & ~(uint64_t)3 : bytes);
+}
+static iso_status fill_words(iso_queue *queue, iso_buffer *target, uint64_t offset, uint64_t bytes,
+                             uint8_t value) {
+  return host_queue->fill(queue, target, offset & ~(uint64_t)3, bytes, value);
+}
+static iso_status signal_stuck(iso_queue *queue, uint64_t *out_value) {
+  (void)queue;
+  *out_value = 5;
+  return ISO_OK;
+}
+static iso_status wait_never(iso_queue *queue, uint64_t value, uint64_t timeout_us) {
+  (void)queue, (void)value, (void)timeout_us;
+  return ISO_OK;
+}
+static iso_status alloc_anything(iso_device *host_device, iso_memory_kind kind, uint64_t bytes,
+                                 iso_buffer **out_buffer) {
+  return memory->alloc(host_device, kind, bytes > SIZE_MAX / 64 ? 64 : bytes, out_buffer);
+}
+
+static void expect_memory_fault(iso_backend *backend, const char *message) {
+  iso_registry *registry;
+  iso_open_device *device;
+  backend->name = "faulty";
+  assert_int_equal(iso_registry_create(&registry), ISO_OK);
+  assert_int_equal(iso_registry_add(registry, backend), ISO_OK);
+  assert_int_equal(iso_device_open(registry, "faulty", NULL, &device), ISO_OK);
+  assert_int_equal(iso_conform_memory(device), ISO_ERROR_DEVICE);
+  if (!strstr(iso_status_message(), message))
+    fail_msg("wanted \"%s\", got \"%s\"", message, iso_status_message());
+  iso_device_close(device);
+  iso_registry_destroy(registry);
+}
+
+static void test_memory_faults(void **state) {
+  (void)state;
+  iso_backend backend = *iso_host_backend_query(ISO_ABI_VERSION, &iso_core_host);
+  host_queue = backend.queue;
+  memory = backend.memory;
+  iso_queue_table queue = *host_queue;
+  iso_memory_table tables = *memory;
+  backend.queue = &queue;
+  backend.memory = &tables;
+  queue.copy = copy_short;
+  expect_memory_fault(&backend, "after a copy byte");
+  queue = *host_queue;
+  queue.fill = fill_words;
+  expect_memory_fault(&backend, "after a fill byte");
+  queue = *host_queue;
+  queue.signal = signal_stuck;
+  queue.host_wait = wait_never;
+  expect_memory_fault(&backend, "the timeline goes from 5 to 5");
+  queue = *host_queue;
+  tables.alloc = alloc_anything;
+  expect_memory_fault(&backend, "asked for 1152921504606846976 bytes, the device says \"ok\"");
+}
+
 static bool count_timed(void *context, const iso_conform_report *report) {
   *(int *)context += report->result == ISO_CONFORM_PASS && report->microseconds > 0 &&
                      report->gigabytes_per_s > 0 && report->gigaflops > 0;
@@ -459,6 +524,7 @@ int main(void) {
       cmocka_unit_test_setup(test_recordings, reset),
       cmocka_unit_test_setup(test_texts, reset),
       cmocka_unit_test_setup(test_unsupported, reset),
+      cmocka_unit_test_setup(test_memory_faults, reset),
       cmocka_unit_test_setup(test_timing, reset),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
