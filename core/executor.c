@@ -39,37 +39,57 @@ static uint64_t needed_beside(const iso_executor *executor, uint32_t index) {
   return bytes;
 }
 
+/* "512 bytes" or "20.1 MiB", into `out_text`, which is returned. */
+static const char *amount(uint64_t bytes, char out_text[32]) {
+  if (bytes < UINT64_C(10) << 20)
+    snprintf(out_text, 32, "%llu bytes", (u64)bytes);
+  else
+    snprintf(out_text, 32, "%.1f MiB", (double)bytes / (1 << 20));
+  return out_text;
+}
+
+/* What one device holds, by purpose. */
+typedef struct memory_needs {
+  uint64_t weights, states, rest;
+} memory_needs;
+
+static iso_status refuse(const executor_device *device, const memory_needs *needs, uint64_t needed,
+                         uint64_t free_bytes) {
+  char texts[5][32];
+  return iso_fail(ISO_ERROR_OUT_OF_MEMORY,
+                  "%s has %s free, and %s are needed: %s for weights, %s for states (caches), %s "
+                  "for scratch and inputs",
+                  device->open->spec, amount(free_bytes, texts[0]), amount(needed, texts[1]),
+                  amount(needs->weights, texts[2]), amount(needs->states, texts[3]),
+                  amount(needs->rest, texts[4]));
+}
+
 /* Sums up what each device must hold and compares it with what is free there. */
 static iso_status check_memory(iso_executor *executor, const iso_executor *share) {
   const iso_plan *plan = executor->plan;
-  for (uint32_t d = 0; d < plan->n_devices; d++) {
-    executor_device *device = &executor->devices[d];
-    ISO_TRY(add_need(device, plan->arena_bytes[d]));
-    ISO_TRY(add_need(device, plan->reads_inputs[d] ? plan->input_bytes : 0));
-    executor->stats.arena_bytes += plan->arena_bytes[d];
-  }
+  memory_needs needs[ISO_MAX_DEVICES] = {{0}};
   for (uint32_t i = 0; i < plan->n_states; i++) {
     uint64_t bytes;
     ISO_TRY(state_bytes(plan, i, &bytes));
     ISO_TRY(add_need(&executor->devices[plan->states[i].device], bytes));
     executor->stats.state_bytes += bytes;
   }
-  uint64_t without_weights[ISO_MAX_DEVICES];
-  for (uint32_t d = 0; d < plan->n_devices; d++)
-    without_weights[d] = executor->devices[d].needed_bytes;
+  for (uint32_t d = 0; d < plan->n_devices; d++) {
+    executor_device *device = &executor->devices[d];
+    needs[d].states = device->needed_bytes;
+    ISO_TRY(add_need(device, plan->arena_bytes[d]));
+    ISO_TRY(add_need(device, plan->reads_inputs[d] ? plan->input_bytes : 0));
+    needs[d].rest = device->needed_bytes - needs[d].states;
+    executor->stats.arena_bytes += plan->arena_bytes[d];
+  }
   ISO_TRY(iso_executor_measure_weights(executor, share));
   for (uint32_t d = 0; d < plan->n_devices; d++) {
     executor_device *device = &executor->devices[d];
+    needs[d].weights = device->needed_bytes - needs[d].states - needs[d].rest;
     uint64_t free_bytes, needed = needed_beside(executor, d);
     ISO_TRY(device->open->memory.bytes_free(device->open->device, &free_bytes));
     if (needed > free_bytes)
-      return iso_fail(
-          ISO_ERROR_OUT_OF_MEMORY,
-          "%s has %llu bytes (%llu MiB) free and %llu (%llu MiB) are needed: weights "
-          "%llu, inputs and scratch %llu, the rest states",
-          device->open->spec, (u64)free_bytes, (u64)free_bytes >> 20, (u64)needed,
-          (u64)needed >> 20, (u64)(device->needed_bytes - without_weights[d]),
-          (u64)(plan->arena_bytes[d] + (plan->reads_inputs[d] ? plan->input_bytes : 0)));
+      return refuse(device, &needs[d], needed, free_bytes);
     device->spare_bytes = free_bytes - needed;
   }
   return ISO_OK;

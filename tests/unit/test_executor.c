@@ -556,7 +556,7 @@ static void test_memory_is_checked_first(void **state) {
   reset_fakes();
   fake_configs[1].memory_bytes = 100000;
   assert_int_equal(open_rig(&r, right, NULL, -1, false), ISO_ERROR_OUT_OF_MEMORY);
-  if (!strstr(iso_status_message(), "right has 100000 bytes"))
+  if (!strstr(iso_status_message(), "right has 100000 bytes free, and "))
     fail_msg("%s", iso_status_message());
   assert_int_equal(r.weights->gets, 0);
   close_rig(&r);
