@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
 """Trains small tokenizers with Hugging Face tokenizers and sentencepiece, and records the ids that
-they give. Needs the Python packages tokenizers and sentencepiece. Rewrites the folders beside it."""
+they give. Needs the Python packages tokenizers and sentencepiece. Rewrites the folders beside it:
+all, or those named. Training breaks ties at random, so a rerun may change a vocabulary, and with it
+the ids, but not that both agree."""
 
 import io
 import json
+import os
 import shutil
 import sys
 import tempfile
@@ -16,7 +19,7 @@ from tokenizers import (AddedToken, Regex, Tokenizer, decoders, models, normaliz
 
 import corpus
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).resolve().parent
 CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 LLAMA3 = CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 QWEN2 = LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
@@ -214,14 +217,13 @@ def unigram(normalizer, pre, decoder, byte_fallback=False, vocab=700):
     return tok
 
 
-def charsmap(name):
-    """SentencePiece's compiled rules of that name."""
-    model = train_spm(f"charsmap-{name}", model_type="char", normalization_rule_name=name)
-    return spm_proto(model).normalizer_spec.precompiled_charsmap
+def charsmap(**rules):
+    """SentencePiece's compiled form of normalization rules."""
+    return spm_proto(train_spm("charsmap", model_type="char", **rules)).normalizer_spec.precompiled_charsmap
 
 
 def t5():
-    tok = unigram(normalizers.Sequence([normalizers.Precompiled(charsmap("nmt_nfkc")),
+    tok = unigram(normalizers.Sequence([normalizers.Precompiled(charsmap(normalization_rule_tsv=RULES)),
                                         normalizers.Strip(left=False, right=True),
                                         normalizers.Replace(Regex(" {2,}"), "▁")]),
                   pre_tokenizers.Metaspace(), decoders.Metaspace())
@@ -246,9 +248,10 @@ def train_spm(name, **options):
     out = io.BytesIO()
     if "normalization_rule_tsv" in options:
         rules = options["normalization_rule_tsv"].items()
-        with tempfile.NamedTemporaryFile("w", suffix=".tsv", delete=False) as file:
+        os.chdir(tempfile.mkdtemp())  # the model file keeps the name as it is given
+        with open("rules.tsv", "w") as file:
             file.writelines("\t".join(" ".join(f"{ord(c):X}" for c in side) for side in rule) + "\n" for rule in rules)
-        options = {**options, "normalization_rule_tsv": file.name}
+        options = {**options, "normalization_rule_tsv": "rules.tsv"}
     defaults = dict(vocab_size=600, character_coverage=0.98, num_threads=1, minloglevel=2, hard_vocab_limit=False,
                     input_sentence_size=0)
     spm.SentencePieceTrainer.train(sentence_iterator=corpus.lines(), model_writer=out, **{**defaults, **options})
@@ -272,6 +275,61 @@ SENTENCEPIECE = {
 }
 HUGGING_FACE = [gpt2, gpt2_prefix, llama3, qwen2, smollm, gpt4o, deepseek3, splits, whitespace, bert_words, llama2,
                 llama2_first, gemma, pairs, t5, unigram_bytes]
+
+
+# What tokenizer.ggml.pre names stand for: the names, the normalizer, and the chain of splits. The
+# first six are as Hugging Face transformers has them (its GGUF mapping and tokenizer classes), the
+# others as in a model's published tokenizer.json.
+GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+TEKKEN = GPT4O.replace(CONTRACTIONS + "?", "").replace(r"\p{N}{1,3}", r"\p{N}")
+QWEN35 = QWEN2.replace(r"?\p{L}+", r"?[\p{L}\p{M}]+").replace(r"[^\s\p{L}\p{N}]", r"[^\s\p{L}\p{M}\p{N}]")
+DIGITS = pre_tokenizers.Digits(individual_digits=True)
+CJK = "[一-龥ࠀ-一가-\ud7ff]+"
+GGUF_PIPELINES = [
+    ("llama3 llama-v3 llama-bpe falcon3 falcon-h1 pixtral midm-2.0 lfm2 dbrx smaug-bpe glm4 chatglm-bpe", None,
+     [split(LLAMA3)]),
+    ("tekken", None, [split(TEKKEN)]),
+    ("qwen2 deepseek-r1-qwen", normalizers.NFC(), [split(QWEN2)]),
+    ("qwen35", normalizers.NFC(), [split(QWEN35)]),
+    ("gpt-4o llama4 kanana2 talkie minimax-m2", None, [split(GPT4O)]),
+    ("command-r", normalizers.NFC(), [DIGITS, split(GPT2)]),
+    ("gpt-2 phi-2", None, [split(GPT2)]),
+    ("olmo mpt", normalizers.NFC(), [split(GPT2)]),
+    ("smollm starcoder refact", None, [DIGITS, split(GPT2)]),
+    ("stablelm2", None, [split(QWEN2)]),
+    ("deepseek-v3", None, [split(p) for p in DEEPSEEK3]),
+    ("deepseek-coder", None, [split(p) for p in [r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", CJK]] + [DIGITS]),
+    ("bloom", None, [split(r" ?[^(\s|[.,!?…。，、।۔،])]+")]),
+    ("falcon", None, [pre_tokenizers.Punctuation("contiguous"), pre_tokenizers.ByteLevel(add_prefix_space=False),
+                      pre_tokenizers.Digits(individual_digits=False), split("[0-9][0-9][0-9]")]),
+    ("default", None, [split(p) for p in [r"[\p{P}\$\+<=>\^~\|]+", GPT2, r"\p{N}+", "[0-9][0-9][0-9]"]]),
+]
+
+
+def unsplit():
+    """A vocabulary trained without any split, so that its tokens run across all boundaries and ids
+    show where text is split; and the ids that it gives after each pipeline of GGUF_PIPELINES."""
+    tok = byte_bpe(bytes_only(), ["<|endoftext|>"], vocab=1500)
+    state = json.loads(tok.to_str())
+    rows = []
+    for names, normalizer, steps in GGUF_PIPELINES:
+        tok = Tokenizer.from_str(json.dumps(state))
+        if normalizer:
+            tok.normalizer = normalizer
+        tail = [] if names == "falcon" else [bytes_only()]
+        tok.pre_tokenizer = pre_tokenizers.Sequence(steps + tail)
+        tok.model.ignore_merges = names.startswith(("llama3", "tekken"))
+        tok.encode_special_tokens = True
+        rows.append(dict(names=names.split(), plain=[tok.encode(text).ids for text in texts()]))
+    return state, rows
+
+
+def record_unsplit():
+    state, rows = unsplit()
+    write(HERE / "unsplit", "tokenizer.json", json.dumps(state, ensure_ascii=False, separators=(",", ":")))
+    body = ",\n".join('{"names":' + json.dumps(row["names"]) + ',"plain":[\n' +
+                      ",\n".join(json.dumps(ids, separators=(",", ":")) for ids in row["plain"]) + "]}" for row in rows)
+    write(HERE / "unsplit", "pretokenizers.json", "[\n" + body + "]\n")
 
 
 def texts():
@@ -352,6 +410,8 @@ def main():
             shutil.rmtree(HERE / name)
         dump(HERE / name, job())
         print(name)
+    if not wanted or "unsplit" in wanted:
+        record_unsplit()
     write(HERE, "texts.json", "[\n" + ",\n".join(json.dumps(t, ensure_ascii=False) for t in corpus.TEXTS) + "]\n")
 
 
