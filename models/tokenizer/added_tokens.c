@@ -59,7 +59,7 @@ static void take_space(const char *text, size_t length, uint8_t flags, size_t do
 bool iso_added_next(const iso_tokenizer *tokenizer, const iso_trie *trie, bool parse_special,
                     const char *text, size_t length, iso_added_walk *walk,
                     iso_added_match *out_match) {
-  while (walk->search < length) {
+  while (trie->node_count > 0 && walk->search < length) {
     size_t start = walk->search, size;
     int32_t id = iso_trie_longest(trie, text + start, length - start, &size);
     if (id < 0) {

@@ -107,8 +107,8 @@ static iso_status add_unknown(const iso_segmenter *segmenter, iso_segment_scratc
     for (uint32_t i = 0; i < length; i++)
       ISO_TRY(add_symbol(s, count,
                          (iso_merge_symbol){.start = start + i,
-                                      .length = 1,
-                                      .id = segmenter->byte_ids[(uint8_t)word[start + i]]}));
+                                            .length = 1,
+                                            .id = segmenter->byte_ids[(uint8_t)word[start + i]]}));
     *unknown = false;
     return ISO_OK;
   }
@@ -119,8 +119,8 @@ static iso_status add_unknown(const iso_segmenter *segmenter, iso_segment_scratc
     return ISO_OK;
   }
   *unknown = true;
-  return add_symbol(s, count,
-                    (iso_merge_symbol){.start = start, .length = length, .id = segmenter->unknown_id});
+  return add_symbol(
+      s, count, (iso_merge_symbol){.start = start, .length = length, .id = segmenter->unknown_id});
 }
 
 /* The word as one symbol a code point. */
@@ -196,13 +196,8 @@ static iso_status push_scored(const iso_segmenter *segmenter, const char *text, 
   return iso_ids_push(ids, segmenter->unknown_id);
 }
 
-iso_status iso_segment_bpe(const iso_segmenter *segmenter, iso_segment_scratch *scratch,
-                           const char *word, size_t length, iso_ids *ids) {
-  if (segmenter->whole_word_first) {
-    int32_t id = iso_index_find(&segmenter->pieces, word, length);
-    if (id >= 0)
-      return iso_ids_push(ids, id);
-  }
+static iso_status segment_part(const iso_segmenter *segmenter, iso_segment_scratch *scratch,
+                               const char *word, size_t length, iso_ids *ids) {
   size_t count;
   ISO_TRY(make_symbols(segmenter, scratch, word, length, &count));
   ISO_TRY(merge_all(segmenter, scratch, word, count));
@@ -213,6 +208,48 @@ iso_status iso_segment_bpe(const iso_segmenter *segmenter, iso_segment_scratch *
       ISO_TRY(iso_ids_push(ids, symbol->id));
     else
       ISO_TRY(push_scored(segmenter, word + symbol->start, symbol->length, &unknown, ids));
+  }
+  return ISO_OK;
+}
+
+/* Whether a word may be cut before the U+2581 at `at`. */
+static bool can_cut(const iso_segmenter *segmenter, const char *word, size_t at) {
+  uint32_t before;
+  size_t start = iso_utf8_previous(word, at);
+  if (iso_utf8_decode(word + start, at - start, &before) == 0 || before == 0x2581)
+    return false;
+  for (uint8_t i = 0; i < segmenter->uncut_count; i++)
+    if (segmenter->uncut[i] == before)
+      return false;
+  return true;
+}
+
+/* Length of the part of `word` up to the next cut. */
+static size_t part_length(const iso_segmenter *segmenter, const char *word, size_t length) {
+  size_t at = 1;
+  while (segmenter->cut_at_metaspace && at < length) {
+    const char *found = memmem(word + at, length - at, "\xE2\x96\x81", 3);
+    if (!found)
+      break;
+    at = (size_t)(found - word);
+    if (can_cut(segmenter, word, at))
+      return at;
+    at += 3;
+  }
+  return length;
+}
+
+iso_status iso_segment_bpe(const iso_segmenter *segmenter, iso_segment_scratch *scratch,
+                           const char *word, size_t length, iso_ids *ids) {
+  if (segmenter->whole_word_first) {
+    int32_t id = iso_index_find(&segmenter->pieces, word, length);
+    if (id >= 0)
+      return iso_ids_push(ids, id);
+  }
+  for (size_t at = 0; at < length;) {
+    size_t part = part_length(segmenter, word + at, length - at);
+    ISO_TRY(segment_part(segmenter, scratch, word + at, part, ids));
+    at += part;
   }
   return ISO_OK;
 }

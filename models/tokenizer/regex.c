@@ -201,6 +201,8 @@ static iso_status translate_escape(translation *t) {
 static iso_status translate_group(translation *t) {
   size_t start = t->at;
   t->at += 1;
+  if (t->at < t->length && t->pattern[t->at] == '*')
+    return refuse(t, "(*");
   ISO_TRY(emit(t, "("));
   if (t->at >= t->length || t->pattern[t->at] != '?')
     return ISO_OK;
@@ -247,6 +249,8 @@ static iso_status translate_item(translation *t) {
     return translate_in_class(t);
   if (c == '(')
     return translate_group(t);
+  if (c == '{' && t->at + 1 < t->length && t->pattern[t->at + 1] == ',')
+    return refuse(t, "{,n}");
   if ((c == '+' || c == '?') && t->after_interval)
     return refuse(t, "{n,m}+ or {n,m}?");
   t->at++;

@@ -11,7 +11,7 @@
  *   ^ $            at every line
  *   (?m            the dot matches newlines
  *   [a[bc]]        the union
- *   refused        [a[^b]], "&&", POSIX classes, {n,m}+, {n,m}?, \h, \X, \K, \G, \R, \W in a
+ *   refused        [a[^b]], "&&", POSIX classes, {n,m}+, {n,m}?, {,n}, \h, \X, \K, \G, \R, \W in a
  * class
  *
  * The Unicode version is that of the PCRE2 in use: characters that it does not know yet fall in

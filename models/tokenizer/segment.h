@@ -33,6 +33,11 @@ typedef struct iso_segmenter {
   bool fuse_unknown;      /* neighbouring unknown characters are one token */
   bool whole_word_first;  /* RANKED_BPE: a word that is a token needs no merges */
   bool single_precision;  /* UNIGRAM: SentencePiece's floats */
+  /* BPE over U+2581: no piece runs from another character into a U+2581, but for the characters in
+   * `uncut`. So words can be cut before each, which changes no id and keeps the heap small. */
+  bool cut_at_metaspace;
+  uint8_t uncut_count;
+  uint32_t uncut[8];
 } iso_segmenter;
 
 typedef struct iso_ids {
@@ -54,7 +59,7 @@ typedef struct iso_segment_scratch {
 void iso_segment_scratch_free(iso_segment_scratch *scratch);
 
 /* Longest word, in bytes. */
-#define ISO_MAX_WORD (1u << 30)
+#define ISO_MAX_WORD (1u << 28)
 
 /* Appends the ids of `word`, well formed UTF-8 of at most ISO_MAX_WORD bytes. UNSUPPORTED where an
  * unknown character meets a unigram model without an unknown token. */

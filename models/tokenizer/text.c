@@ -23,8 +23,8 @@ iso_status iso_array_grow(void **array, size_t *capacity, size_t count, size_t e
 
 iso_status iso_text_reserve(iso_text *text, size_t extra) {
   size_t needed;
-  if (__builtin_add_overflow(text->length, extra, &needed))
-    return iso_fail(ISO_ERROR_OUT_OF_MEMORY, "tokenizer: a text of more than 2^64 bytes");
+  if (__builtin_add_overflow(text->length, extra, &needed) || needed > ISO_MAX_TEXT_BYTES)
+    return iso_fail(ISO_ERROR_LIMIT, "tokenizer: a text of more than %u bytes", ISO_MAX_TEXT_BYTES);
   if (needed <= text->capacity)
     return ISO_OK;
   return iso_array_grow((void **)&text->data, &text->capacity, needed, 1);

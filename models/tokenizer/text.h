@@ -10,7 +10,10 @@ typedef struct iso_text {
   size_t length, capacity;
 } iso_text;
 
-/* Makes room for `extra` more bytes. */
+/* Most bytes of one text: what normalization may blow a text up to, and a vocabulary's texts. */
+#define ISO_MAX_TEXT_BYTES (1u << 30)
+
+/* Makes room for `extra` more bytes. LIMIT past ISO_MAX_TEXT_BYTES. */
 ISO_MUST_CHECK iso_status iso_text_reserve(iso_text *text, size_t extra);
 ISO_MUST_CHECK iso_status iso_text_append(iso_text *text, const void *data, size_t length);
 /* Appends one code point as UTF-8. */

@@ -110,6 +110,13 @@ static iso_status build_normalized_trie(iso_tokenizer *t, iso_encoding *e) {
   return status;
 }
 
+static iso_status check_id(const iso_vocabulary *v, const char *name, int32_t id) {
+  return id >= 0 && (size_t)id < v->count
+             ? ISO_OK
+             : iso_fail(ISO_ERROR_CORRUPT_DATA, "tokenizer: the %s token's id %d is not in 0..%zu",
+                        name, id, v->count - 1);
+}
+
 static iso_status check_tokens(const iso_vocabulary *v) {
   if (v->count == 0)
     return iso_fail(ISO_ERROR_CORRUPT_DATA, "tokenizer: the vocabulary is empty");
@@ -131,13 +138,14 @@ static iso_status check_tokens(const iso_vocabulary *v) {
   } ids[] = {
       {"BOS", v->bos_id}, {"EOS", v->eos_id}, {"unknown", v->unknown_id}, {"padding", v->pad_id}};
   for (size_t i = 0; i < sizeof ids / sizeof *ids; i++)
-    if (ids[i].id >= 0 && (size_t)ids[i].id >= v->count)
-      return iso_fail(ISO_ERROR_CORRUPT_DATA, "tokenizer: the %s token's id %d is not in 0..%zu",
-                      ids[i].name, ids[i].id, v->count - 1);
+    if (ids[i].id >= 0)
+      ISO_TRY(check_id(v, ids[i].name, ids[i].id));
+  for (size_t i = 0; i < v->prefix_count; i++)
+    ISO_TRY(check_id(v, "prefix", v->prefix[i]));
+  for (size_t i = 0; i < v->suffix_count; i++)
+    ISO_TRY(check_id(v, "suffix", v->suffix[i]));
   for (size_t i = 0; i < v->end_ids.length; i++)
-    if (v->end_ids.data[i] < 0 || (size_t)v->end_ids.data[i] >= v->count)
-      return iso_fail(ISO_ERROR_CORRUPT_DATA, "tokenizer: the end token's id %d is not in 0..%zu",
-                      v->end_ids.data[i], v->count - 1);
+    ISO_TRY(check_id(v, "end", v->end_ids.data[i]));
   return ISO_OK;
 }
 
@@ -168,6 +176,35 @@ static void set_unigram_scores(iso_vocabulary *v, iso_segmenter *s) {
       v->scores[id] = (double)((float)v->tokens[id].length * (float)most) - 0.1;
 }
 
+/* Notes `code_point` as one that pieces continue from into a U+2581; false where there are too many
+ * of them. */
+static bool note_uncut(iso_segmenter *s, uint32_t code_point) {
+  for (uint8_t i = 0; i < s->uncut_count; i++)
+    if (s->uncut[i] == code_point)
+      return true;
+  if (s->uncut_count == sizeof s->uncut / sizeof *s->uncut)
+    return false;
+  s->uncut[s->uncut_count++] = code_point;
+  return true;
+}
+
+/* Finds out whether words can be cut before U+2581. Where U+2581 itself is no piece, a run of
+ * unknown characters could cross the cut. */
+static void find_cuts(const iso_vocabulary *v, iso_segmenter *s) {
+  s->cut_at_metaspace = !s->whole_word_first && iso_index_find(&s->pieces, ISO_METASPACE, 3) >= 0;
+  for (size_t id = 0; id < v->count && s->cut_at_metaspace; id++) {
+    const char *text = iso_vocabulary_text(v, (int32_t)id);
+    uint32_t before = 0x2581, code_point;
+    for (size_t at = 0, size; at < v->tokens[id].length; at += size, before = code_point) {
+      size = iso_utf8_decode(text + at, v->tokens[id].length - at, &code_point);
+      if (size == 0 || (code_point == 0x2581 && before != 0x2581 && !note_uncut(s, before))) {
+        s->cut_at_metaspace = false;
+        return;
+      }
+    }
+  }
+}
+
 static iso_status build_segmenter(iso_tokenizer *t) {
   iso_vocabulary *v = &t->vocabulary;
   iso_segmenter *s = &t->segmenter;
@@ -180,6 +217,7 @@ static iso_status build_segmenter(iso_tokenizer *t) {
   s->single_precision = v->single_precision;
   find_byte_tokens(t, s->byte_ids);
   ISO_TRY(iso_vocabulary_index(v, false, &s->pieces));
+  find_cuts(v, s);
   if (v->kind == ISO_SEGMENTER_RANKED_BPE)
     return iso_merge_table_build(v->merges, v->merge_count, &s->merges);
   if (v->symbols_in_model) {

@@ -37,7 +37,7 @@ void iso_tokenizer_destroy(iso_tokenizer *tokenizer);
 #define ISO_TOKENIZE_PARSE_SPECIAL 2u /* the text of a special token becomes that token */
 
 /* Longest text, in bytes. */
-#define ISO_MAX_TOKENIZER_TEXT ((size_t)1 << 30)
+#define ISO_MAX_TOKENIZER_TEXT ((size_t)64 << 20)
 
 /* Encodes `length` bytes, NUL bytes too. *out_ids is malloc'ed (NULL when empty), the caller frees
  * it. O(n log n) time; memory about 50 times the text at worst. LIMIT for a longer text, or for a
