@@ -97,19 +97,22 @@ typedef struct verification {
   bool agrees;
 } verification;
 
-static void report(verification *v, const iso_verify_result *result, bool is_judge) {
+/* A judge that is fine is worth a line only, where others follow. */
+static void report(verification *v, const iso_verify_result *result, bool others_follow) {
   char verdict[1024];
-  v->agrees &= iso_verify_verdict(result, v->judge_name, verdict, sizeof verdict);
+  bool agrees = iso_verify_verdict(result, v->judge_name, verdict, sizeof verdict);
+  v->agrees &= agrees;
   if (v->json)
-    cJSON_AddItemToArray(v->json, iso_verify_json(result, v->model, v->judge_name));
-  else if (!is_judge || iso_verify_first_wrong(result) || !v->options->devices)
-    iso_verify_print(result, v->model, v->judge_name);
-  else
+    cJSON_AddItemToArray(v->json, iso_verify_json(result, v->judge_name));
+  else if (others_follow && agrees)
     printf("judge: %s\n", result->description);
+  else
+    iso_verify_print(result, v->model, v->judge_name);
 }
 
-/* Runs one device; with a path, its trace is kept there and it is the judge. */
-static iso_status run_device(verification *v, const char *device, const char *path) {
+/* Runs one device; with a path, its trace is kept there. */
+static iso_status run_device(verification *v, const char *device, const char *path,
+                             bool others_follow) {
   iso_verify_result result = {.first_difference = -1};
   snprintf(result.device, sizeof result.device, "%s", device);
   iso_verify_collector collector = {
@@ -118,7 +121,7 @@ static iso_status run_device(verification *v, const char *device, const char *pa
   iso_status status = iso_verify_run(v->model, v->options, device, &v->prompt, &visitor);
   iso_verify_collector_finish(&collector);
   if (status == ISO_OK)
-    report(v, &result, path != NULL);
+    report(v, &result, others_follow);
   iso_verify_result_free(&result);
   return status;
 }
@@ -134,7 +137,7 @@ static iso_status make_temporary(char *out_path, size_t capacity) {
   return ISO_OK;
 }
 
-static iso_status run_judge(verification *v, const char *device, bool is_needed) {
+static iso_status run_judge(verification *v, const char *device, bool others_follow) {
   char temporary[512];
   const char *path = v->options->record;
   if (!path) {
@@ -142,8 +145,8 @@ static iso_status run_judge(verification *v, const char *device, bool is_needed)
     path = temporary;
   }
   snprintf(v->judge_name, sizeof v->judge_name, "%s", device);
-  iso_status status = run_device(v, device, path);
-  if (status == ISO_OK && is_needed)
+  iso_status status = run_device(v, device, path, others_follow);
+  if (status == ISO_OK && others_follow)
     status = iso_trace_open(path, &v->judge);
   if (path == temporary)
     unlink(temporary);
@@ -163,7 +166,7 @@ static iso_status run_devices(verification *v) {
     device = next;
   }
   for (; device; device = strtok_r(NULL, ",", &rest))
-    ISO_TRY(run_device(v, device, NULL));
+    ISO_TRY(run_device(v, device, NULL, false));
   return ISO_OK;
 }
 

@@ -98,6 +98,7 @@ static iso_status on_begin(void *context, const iso_runtime *runtime) {
   iso_verify_result *result = self->result;
   snprintf(result->description, sizeof result->description, "%s", iso_runtime_describe(runtime));
   result->has_judge = self->judge != NULL;
+  result->n_layers = config->n_layers;
   result->first_difference = -1;
   if (!self->path)
     return ISO_OK;
@@ -119,8 +120,8 @@ static iso_status on_step(void *context, int32_t first_token, int32_t n_tokens) 
   if (self->judge &&
       (self->step >= self->judge->n_steps || self->judge->steps[self->step].n_tokens != n_tokens))
     return iso_fail(ISO_ERROR_INVALID_ARGUMENT,
-                    "step %u has %d tokens here and not in the trace: give the -b that it was "
-                    "recorded with",
+                    "the trace's step %u does not have the %d tokens that it has here: it is of "
+                    "another version",
                     self->step + 1, n_tokens);
   return self->writer ? iso_trace_write_step(self->writer, first_token, n_tokens) : ISO_OK;
 }

@@ -32,6 +32,7 @@ typedef struct iso_verify_entry {
 typedef struct iso_verify_result {
   char device[80];
   char description[512];
+  int32_t n_layers;
   bool has_judge; /* false: only checked against the reference */
   iso_verify_entry *entries;
   uint32_t n_entries, capacity;

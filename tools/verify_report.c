@@ -38,10 +38,16 @@ static void format_layer(int32_t layer, int32_t n_layers, char *out, size_t capa
     snprintf(out, capacity, "%d", layer);
 }
 
-/* "3.rms_norm.0 (rms_norm.avx2) in step 1" */
-static void format_place(const iso_verify_entry *entry, char *out, size_t capacity) {
-  snprintf(out, capacity, "%s in layer %d (kernel %s, step %u)", entry->op, entry->layer,
-           entry->kernel, entry->step + 1);
+/* "rms_norm in layer 3 (kernel rms_norm.avx2, step 1)" */
+static void format_place(const iso_verify_result *result, const iso_verify_entry *entry, char *out,
+                         size_t capacity) {
+  char layer[32];
+  if (entry->layer < 0 || entry->layer >= result->n_layers)
+    snprintf(layer, sizeof layer, "%s the layers", entry->layer < 0 ? "before" : "behind");
+  else
+    snprintf(layer, sizeof layer, "in layer %d", entry->layer);
+  snprintf(out, capacity, "%s %s (kernel %s, step %u)", entry->op, layer, entry->kernel,
+           entry->step + 1);
 }
 
 /* ---- Layers ---------------------------------------------------------------------------------- */
@@ -86,7 +92,8 @@ static void print_bar(double share) {
   printf("%s ", filled > BAR ? "!" : " ");
 }
 
-static void print_layers(const iso_verify_result *result, int32_t n_layers) {
+static void print_layers(const iso_verify_result *result) {
+  int32_t n_layers = result->n_layers;
   printf("%-6s", "layer");
   if (result->has_judge)
     printf("%-*s %9s %9s %9s  ", BAR + 1, "of tolerance", "error", "worst row", "tolerance");
@@ -145,12 +152,22 @@ static void print_ops(const iso_verify_result *result) {
   printf("\nops on the device's own inputs, against the reference; the worst:\n");
   for (uint32_t i = 0; i < n; i++) {
     char place[256];
-    format_place(ops[i], place, sizeof place);
+    format_place(result, ops[i], place, sizeof place);
     printf("%9.2e%s %s: %s\n", ops[i]->local.error, ops[i]->local.is_wrong ? " WRONG" : "", place,
            ops[i]->shapes);
     if (ops[i]->local.is_wrong)
       printf("%10s %s\n", "", ops[i]->local.detail);
   }
+}
+
+static void print_beyond(const iso_verify_result *result) {
+  const iso_verify_entry *beyond = iso_verify_first_beyond(result);
+  char place[256];
+  if (!beyond)
+    return;
+  format_place(result, beyond, place, sizeof place);
+  printf("\nfirst beyond tolerance: %s, error %.2e, tolerance %.2e\n", place, beyond->error,
+         beyond->tolerance);
 }
 
 /* ---- Text ------------------------------------------------------------------------------------ */
@@ -183,17 +200,17 @@ bool iso_verify_verdict(const iso_verify_result *result, const char *judge, char
   const iso_verify_entry *beyond = iso_verify_first_beyond(result);
   char place[256];
   if (wrong) {
-    format_place(wrong, place, sizeof place);
+    format_place(result, wrong, place, sizeof place);
     snprintf(out, capacity,
              "%s is wrong: %s gives another result than the reference for its own "
              "inputs, %s",
              result->device, place, wrong->local.detail);
   } else if (beyond) {
-    format_place(beyond, place, sizeof place);
+    format_place(result, beyond, place, sizeof place);
     snprintf(out, capacity,
              "%s and %s disagree from %s on: the error is %.2e where rounding "
-             "explains %.2e, though every op of %s agrees with the reference by itself",
-             result->device, judge, place, beyond->error, beyond->tolerance, result->device);
+             "explains %.2e, though every op of %s agrees with the reference by itself: look at %s",
+             result->device, judge, place, beyond->error, beyond->tolerance, result->device, judge);
   } else if (result->has_judge) {
     snprintf(out, capacity, "%s agrees with %s within the rounding of the storage types",
              result->device, judge);
@@ -210,7 +227,8 @@ bool iso_verify_verdict(const iso_verify_result *result, const char *judge, char
 void iso_verify_print(const iso_verify_result *result, const iso_model *model, const char *judge) {
   char verdict[1024];
   printf("\n%s\n", result->description);
-  print_layers(result, iso_model_get_config(model)->n_layers);
+  print_layers(result);
+  print_beyond(result);
   print_logits(result, model);
   print_ops(result);
   iso_verify_verdict(result, judge, verdict, sizeof verdict);
@@ -247,8 +265,8 @@ static cJSON *entry_json(const iso_verify_entry *entry) {
   return item;
 }
 
-static void add_layers(const iso_verify_result *result, int32_t n_layers, cJSON *array) {
-  for (int32_t layer = -1; layer <= n_layers; layer++) {
+static void add_layers(const iso_verify_result *result, cJSON *array) {
+  for (int32_t layer = -1; layer <= result->n_layers; layer++) {
     layer_row row = sum_layer(result, layer);
     if (!row.any)
       continue;
@@ -280,7 +298,7 @@ static void add_logits(const iso_verify_result *result, cJSON *root) {
   add_number(greedy, "judge_margin", result->judge_margin);
 }
 
-cJSON *iso_verify_json(const iso_verify_result *result, const iso_model *model, const char *judge) {
+cJSON *iso_verify_json(const iso_verify_result *result, const char *judge) {
   cJSON *root = cJSON_CreateObject();
   char verdict[1024];
   bool agrees = iso_verify_verdict(result, judge, verdict, sizeof verdict);
@@ -295,7 +313,7 @@ cJSON *iso_verify_json(const iso_verify_result *result, const iso_model *model, 
   for (uint32_t i = 0; i < result->n_entries; i++)
     if (result->entries[i].local.is_wrong)
       cJSON_AddItemToArray(wrong, entry_json(&result->entries[i]));
-  add_layers(result, iso_model_get_config(model)->n_layers, cJSON_AddArrayToObject(root, "layers"));
+  add_layers(result, cJSON_AddArrayToObject(root, "layers"));
   const iso_verify_entry *ops[SHOWN_OPS];
   uint32_t n = worst_ops(result, ops);
   cJSON *worst = cJSON_AddArrayToObject(root, "worst_ops");

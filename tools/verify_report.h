@@ -13,7 +13,7 @@ const char *iso_verify_token_text(const iso_model *model, int32_t token, char *o
  * device was compared with. */
 void iso_verify_print(const iso_verify_result *result, const iso_model *model, const char *judge);
 /* The same as an object; NULL when memory is out. */
-cJSON *iso_verify_json(const iso_verify_result *result, const iso_model *model, const char *judge);
+cJSON *iso_verify_json(const iso_verify_result *result, const char *judge);
 
 /* One sentence; false when the device is wrong or beyond tolerance. */
 bool iso_verify_verdict(const iso_verify_result *result, const char *judge, char *out,

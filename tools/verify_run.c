@@ -195,8 +195,11 @@ static iso_status look_at(const subject *s, int32_t node, const node_operands *o
   snprintf(value.info.op, sizeof value.info.op, "%s", iso_op_get_info(info->op)->name);
   snprintf(value.info.kernel, sizeof value.info.kernel, "%s", s->kernels[node]->name);
   format_shapes(&operands->launch.arguments, value.shapes, sizeof value.shapes);
-  for (uint32_t i = 0; i < info->n_outputs; i++)
+  for (uint32_t i = 0; i < info->n_outputs; i++) {
     ISO_TRY(show_output(s, operands, i, &value));
+    local = (iso_verify_local){0}; /* the node's, told once */
+    value.info.rounding = 0;
+  }
   return ISO_OK;
 }
 

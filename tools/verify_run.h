@@ -19,10 +19,10 @@ typedef struct iso_verify_value {
   iso_trace_value_info info;
   uint32_t step;
   int32_t node;
-  bool is_index;     /* integers: a difference says nothing of its size */
-  const float *rows; /* n_rows * n_columns; NULL for states, which are not compared */
-  const iso_verify_local *local;
-  char shapes[128]; /* of the node's operands */
+  bool is_index;                 /* integers: a difference says nothing of its size */
+  const float *rows;             /* n_rows * n_columns; NULL for states, which are not compared */
+  const iso_verify_local *local; /* of the node, with its first output; else not checked */
+  char shapes[128];              /* of the node's operands */
 } iso_verify_value;
 
 /* What to do with it all; each may fail, which ends the run. */

@@ -1,0 +1,109 @@
+"""`isomer conform`: the table, JSON, JUnit XML, and the exit code of a wrong kernel."""
+import json
+import os
+import tempfile
+import unittest
+import xml.etree.ElementTree
+
+import isomer
+
+BUILD = os.path.dirname(isomer.BINARY)
+WRONG = os.path.join(BUILD, "wrong_plugin", "libisomer-wrong.so")
+MISFIT = os.path.join(BUILD, "test_plugins", "libisomer-misfit.so")
+
+
+def wrong(op):
+    return dict(os.environ, ISOMER_WRONG=op)
+
+
+class Conform(unittest.TestCase):
+    def test_reference(self):
+        found = isomer.run_json("conform", "--device", "host", "--op", "rope")
+        self.assertEqual([row["op"] for row in found["ops"]], ["rope"])
+        self.assertGreater(found["passed"], 10)
+        self.assertEqual((found["refused"], found["failed"]), (0, 0))
+
+    def test_every_record_runs(self):
+        found = isomer.run_json("conform", "--device", "cpu", "--op", "rms_norm")
+        host = isomer.run_json("conform", "--device", "host", "--op", "rms_norm")
+        self.assertEqual(found["failed"], 0)
+        self.assertGreaterEqual(found["passed"], host["passed"])
+
+    def test_table(self):
+        done = isomer.run("conform", "--device", "host", "--op", "argmax")
+        self.assertRegex(done.stdout, r"(?m)^op +passed +refused +failed$")
+        self.assertRegex(done.stdout, r"(?m)^argmax +\d+ +0 +0$")
+        self.assertRegex(done.stdout, r"host \(.*\): \d+ passed, 0 refused, 0 failed")
+
+    def test_wrong_kernel(self):
+        arguments = ["conform", "--device", "wrong", "--backend", WRONG, "--op", "glu"]
+        found = json.loads(isomer.run(*arguments, "--json", code=1, env=wrong("glu")).stdout)
+        self.assertGreater(found["failed"], 10)
+        failure = found["ops"][0]["failures"][0]
+        self.assertEqual(failure["kernel"], "glu.reference")
+        self.assertRegex(failure["detail"], r"y\[.*\] is .*, wanted .* within ")
+        # Its text repeats it, and only it.
+        again = isomer.run(*arguments[:-2], failure["case"], "--json", code=1, env=wrong("glu"))
+        again = json.loads(again.stdout)
+        self.assertEqual((again["passed"], again["failed"]), (0, 1))
+        self.assertEqual(again["ops"][0]["failures"][0]["detail"], failure["detail"])
+        text = isomer.run(*arguments, code=1, env=wrong("glu")).stdout
+        self.assertRegex(text, r"(?m)^FAILED glu .*\(seed 1\)\n  glu.reference: y")
+
+    def test_other_ops_of_a_wrong_device_pass(self):
+        isomer.run("conform", "--device", "wrong", "--backend", WRONG, "--op", "add", env=wrong("glu"))
+
+    def test_seed(self):
+        arguments = ["conform", "--device", "wrong", "--backend", WRONG, "add *=3 D=5"]
+        details = [isomer.run(*arguments, "--seed", seed, code=1, env=wrong("add")).stdout
+                   for seed in (1, 1, 2)]
+        self.assertEqual(details[0], details[1])
+        self.assertNotEqual(details[1], details[2])
+
+    def test_refusals(self):
+        found = isomer.run_json("conform", "--device", "misfit", "--backend", MISFIT, "--op", "glu")
+        self.assertEqual((found["passed"], found["failed"]), (0, 0))
+        refusals = found["ops"][0]["refusals"]
+        self.assertEqual(sum(row["count"] for row in refusals), found["refused"])
+        self.assertIn("no kernel", refusals[0]["reason"])
+
+    def test_junit(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "report.xml")
+            isomer.run("conform", "--device", "wrong", "--backend", WRONG, "--op", "add", "--junit",
+                       path, code=1, env=wrong("add"))
+            root = xml.etree.ElementTree.parse(path).getroot()
+        suite = root.find("testsuite")
+        self.assertEqual(suite.get("name"), "add")
+        cases = suite.findall("testcase")
+        self.assertEqual(int(suite.get("tests")), len(cases))
+        failed = [case for case in cases if case.find("failure") is not None]
+        self.assertEqual(int(suite.get("failures")), len(failed))
+        self.assertGreater(len(failed), 0)
+        self.assertRegex(failed[0].get("name"), r"^add .*: add\.reference$")
+        self.assertEqual(failed[0].get("classname"), "wrong.add")
+
+    def test_junit_where_no_file_can_be(self):
+        done = isomer.run("conform", "--device", "host", "--op", "argmax", "--junit",
+                          "/nonexistent/report.xml", code=1)
+        self.assertIn("/nonexistent", done.stderr)
+
+    def test_perf(self):
+        found = isomer.run_json("conform", "--device", "cpu", "--op", "add", "--perf")
+        timings = found["ops"][0]["timings"]
+        self.assertGreater(len(timings), 0)
+        for row in timings:
+            self.assertGreater(row["microseconds"], 0)
+            self.assertGreater(row["gigabytes_per_s"], 0)
+
+    def test_refused_words(self):
+        for arguments in (["--op", "nonesuch"], ["nonesuch T=1"], ["add *=3 D=5 colour=red"]):
+            with self.subTest(str(arguments)):
+                isomer.run("conform", "--device", "host", *arguments, code=2)
+
+    def test_absent_device(self):
+        self.assertIn("nonesuch", isomer.run("conform", "--device", "nonesuch", code=1).stderr)
+
+
+if __name__ == "__main__":
+    isomer.main()

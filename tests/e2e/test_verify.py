@@ -1,0 +1,184 @@
+"""`isomer verify`: devices that agree, a kernel that is wrong, recorded traces, broken ones."""
+import json
+import os
+import random
+import tempfile
+import unittest
+
+import isomer
+
+MODELS = os.path.join(isomer.SOURCE, "tests", "golden", "models")
+LLAMA = os.path.join(MODELS, "llama")  # 3 layers; 2 norms and 7 matrix products in each
+PLUGINS = os.path.join(os.path.dirname(isomer.BINARY), "wrong_plugin")
+
+
+def verify(*arguments, code=0, wrong=None):
+    """What `isomer verify --json` says, the plug-in `wrong` being wrong in this op."""
+    environment = dict(os.environ, ISOMER_BACKEND_PATH=PLUGINS)
+    if wrong:
+        environment["ISOMER_WRONG"] = wrong
+    done = isomer.run("verify", *arguments, "--json", "-t", 2, code=code, env=environment)
+    return json.loads(done.stdout)
+
+
+class Agreement(unittest.TestCase):
+    def test_every_architecture(self):
+        for name in sorted(os.listdir(MODELS)):
+            path = os.path.join(MODELS, name)
+            if name.endswith("-gguf"):
+                path = os.path.join(path, "model.gguf")
+            elif not os.path.isdir(path) or name.startswith("__"):
+                continue
+            with self.subTest(name):
+                found = verify(path, "--devices", "host,cpu")
+                host, cpu = found["devices"]
+                self.assertTrue(found["agrees"] and host["agrees"] and cpu["agrees"], cpu["verdict"])
+                self.assertEqual(cpu["logits"]["same_likeliest"], cpu["logits"]["rows"])
+                self.assertEqual(cpu["logits"]["rows"], found["n_prompt"])
+                self.assertLess(cpu["logits"]["divergence_worst"], 1e-8)
+                self.assertNotIn("first_difference", cpu["greedy"])
+                self.assertGreater(cpu["greedy"]["tokens"], 0)
+                self.assertTrue(all(row["worst_op"]["op_error"] < 1e-5 for row in cpu["layers"]))
+
+    def test_every_layer_has_a_row(self):
+        cpu = verify(LLAMA)["devices"][1]
+        self.assertEqual([row["layer"] for row in cpu["layers"]], [-1, 0, 1, 2, 3])
+        self.assertEqual(cpu["layers"][-1]["worst_value"]["layer"], 3)
+
+    def test_cache_types_and_steps(self):
+        for extra in (["--kv-type", "f16"], ["--kv-type", "bf16"], ["--kv-type", "q8_0"],
+                      ["-b", 7], ["-b", 1], ["-n", 1], ["-c", 45]):
+            with self.subTest(str(extra)):
+                self.assertTrue(verify(LLAMA, *extra)["agrees"])
+
+    def test_every_scheme(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for scheme in ("f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "q2_k", "q3_k",
+                           "q4_k", "q5_k", "q6_k", "iq4_nl"):
+                path = os.path.join(folder, scheme + ".gguf")
+                with self.subTest(scheme):
+                    isomer.run("synth", "tiny-llama", path, "--scheme", scheme)
+                    cpu = verify(path)["devices"][1]
+                    self.assertTrue(cpu["agrees"], cpu["verdict"])
+
+
+class WrongKernel(unittest.TestCase):
+    def check(self, wrong, op, layer):
+        found = verify(LLAMA, "--devices", "host,wrong", wrong=wrong, code=1)
+        device = found["devices"][1]
+        self.assertFalse(found["agrees"])
+        # Many rows at once, and one row: the same node, and no other.
+        self.assertEqual([(row["op"], row["layer"], row["kernel"]) for row in device["wrong"]],
+                         [(op, layer, op + ".reference")] * 2)
+        self.assertEqual(len({row["node"] for row in device["wrong"]}), 1)
+        self.assertEqual([row["step"] for row in device["wrong"]], [1, 2])
+        self.assertAlmostEqual(device["wrong"][0]["op_error"], 0.01, delta=0.002)
+        self.assertIn(f"wrong is wrong: {op} ", device["verdict"])
+        return device
+
+    def test_is_named(self):
+        for wrong, op, layer in (("rms_norm:3:7", "rms_norm", 1), ("matmul:15:22", "matmul", 2),
+                                 ("embedding", "embedding", -1), ("glu:0:3", "glu", 0),
+                                 ("rope:2:6", "rope", 1), ("paged_attention:2:3",
+                                                          "paged_attention", 2),
+                                 ("add:4:6", "add", 2), ("gather_rows", "gather_rows", 3),
+                                 ("matmul:21:22", "matmul", 3)):
+            with self.subTest(wrong):
+                device = self.check(wrong, op, layer)
+                beyond = device["first_beyond"]
+                self.assertEqual((beyond["op"], beyond["layer"]), (op, layer))
+                self.assertEqual(beyond["node"], device["wrong"][0]["node"])
+
+    def test_in_the_cache(self):
+        device = self.check("kv_write:1:3", "kv_write", 1)
+        # Nobody compares caches, but attention reads them.
+        self.assertEqual(device["first_beyond"]["op"], "paged_attention")
+
+    def test_as_the_only_device(self):
+        found = verify(LLAMA, "--devices", "wrong", wrong="rms_norm:3:7", code=1)
+        self.assertEqual({row["layer"] for row in found["devices"][0]["wrong"]}, {1})
+
+    def test_text(self):
+        environment = dict(os.environ, ISOMER_BACKEND_PATH=PLUGINS, ISOMER_WRONG="rms_norm:3:7")
+        done = isomer.run("verify", LLAMA, "--devices", "host,wrong", code=1, env=environment)
+        self.assertRegex(done.stdout, r"WRONG rms_norm in layer 1 \(kernel rms_norm.reference")
+        self.assertRegex(done.stdout, r"(?m)^first beyond tolerance: rms_norm in layer 1 ")
+        self.assertRegex(done.stdout.rstrip().splitlines()[-1], r"^wrong is wrong: rms_norm in ")
+
+
+class Traces(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.path = os.path.join(folder.name, "trace")
+
+    def test_recorded_here_judged_there(self):
+        verify(LLAMA, "--devices", "host", "--record", self.path, "-n", 5)
+        found = verify(LLAMA, "--devices", "cpu", "--against", self.path)
+        self.assertTrue(found["agrees"])
+        self.assertEqual(found["devices"][0]["greedy"]["tokens"], 5)
+        self.assertEqual(found["devices"][0]["logits"]["rows"], found["n_prompt"])
+
+    def test_steps_are_the_trace_s(self):
+        verify(LLAMA, "--devices", "host", "--record", self.path, "-b", 7)
+        found = verify(LLAMA, "--devices", "cpu", "--against", self.path)
+        self.assertTrue(found["agrees"])
+        self.assertEqual(found["devices"][0]["logits"]["rows"], found["n_prompt"])
+
+    def test_a_wrong_judge(self):
+        verify(LLAMA, "--devices", "wrong", "--record", self.path, wrong="glu:1:3", code=1)
+        device = verify(LLAMA, "--devices", "cpu", "--against", self.path, code=1)["devices"][0]
+        self.assertEqual(device["wrong"], [])
+        self.assertEqual((device["first_beyond"]["op"], device["first_beyond"]["layer"]), ("glu", 1))
+        self.assertIn("look at ", device["verdict"])
+
+    def test_of_another_model(self):
+        verify(LLAMA, "--devices", "host", "--record", self.path)
+        done = isomer.run("verify", os.path.join(MODELS, "qwen2"), "--against", self.path, code=2)
+        self.assertIn("another model", done.stderr)
+
+    def test_brings_its_prompt(self):
+        verify(LLAMA, "--devices", "host", "--record", self.path)
+        isomer.run("verify", LLAMA, "--against", self.path, "--record", self.path, code=2)
+
+    def test_broken(self):
+        verify(LLAMA, "--devices", "host", "--record", self.path, "-n", 2)
+        with open(self.path, "rb") as file:
+            whole = file.read()
+        chance = random.Random(1)
+        cases = [b"", b"ISOTRACE", whole[:-1], whole[:len(whole) // 2], whole + b"\0" * 8,
+                 b"GGUF" + whole[4:]]
+        for _ in range(20):  # sizes and kinds near the start
+            broken = bytearray(whole)
+            broken[chance.randrange(8, 500)] ^= 1 << chance.randrange(8)
+            cases.append(bytes(broken))
+        for number, data in enumerate(cases):
+            with self.subTest(number), open(self.path, "wb") as file:
+                file.write(data)
+                file.flush()
+                arguments = ["verify", LLAMA, "--devices", "host", "--against", self.path]
+                if number < 6:
+                    self.assertIn("trace", isomer.run(*arguments, code=1).stderr)
+                    continue
+                # A flipped bit may also be harmless, or make another model of it; never a crash.
+                try:
+                    isomer.run(*arguments)
+                except AssertionError as error:
+                    self.assertRegex(str(error), r"exited with [12], ")
+
+
+class Prompts(unittest.TestCase):
+    def test_without_a_tokenizer(self):
+        done = isomer.run("verify", LLAMA, "-p", "text", code=1)
+        self.assertIn("tokenizer", done.stderr)
+
+    def test_absent_device(self):
+        done = isomer.run("verify", LLAMA, "--devices", "host,nonesuch", code=1)
+        self.assertIn("nonesuch", done.stderr)
+
+    def test_longer_than_the_context(self):
+        isomer.run("verify", LLAMA, "-c", 8, code=1)
+
+
+if __name__ == "__main__":
+    isomer.main()
