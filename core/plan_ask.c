@@ -202,6 +202,25 @@ static void find_needed(plan_question *question, const iso_plan_device *device, 
   }
 }
 
+/* Writes the candidates by rank, and the largest of their workspaces. */
+static void store(plan_question *question, const iso_plan_device *device, uint32_t layout,
+                  const candidate *list, uint32_t count, iso_plan_step *step) {
+  step->n_candidates = 0;
+  step->workspace_bytes = 0;
+  if (question->weight >= 0)
+    question->bound.inputs[question->weight].layout = layout;
+  for (uint32_t i = 0; i < count; i++) {
+    const iso_kernel *kernel = list[i].kernel;
+    uint32_t at = step->n_candidates++;
+    for (; at > 0 && ranks_before(kernel, step->candidates[at - 1]); at--)
+      step->candidates[at] = step->candidates[at - 1];
+    step->candidates[at] = kernel;
+    uint64_t bytes = kernel->workspace ? kernel->workspace(device->device, &question->bound) : 0;
+    if (bytes > step->workspace_bytes)
+      step->workspace_bytes = bytes;
+  }
+}
+
 void iso_plan_candidates(const iso_graph *graph, int32_t node, const iso_plan_device *device,
                          uint32_t layout, iso_plan_step *step) {
   plan_question question;
@@ -216,25 +235,15 @@ void iso_plan_candidates(const iso_graph *graph, int32_t node, const iso_plan_de
       continue;
     iso_refusal bound, one;
     ask(&question, device, kernel, &bound, &one);
-    plan_importance importance = kernel == needed[0] || kernel == needed[1]       ? NEEDED
-                                 : bound == ISO_ACCEPTED || one == ISO_ACCEPTED   ? ACCEPTED
-                                 : depends_on_size(bound) && depends_on_size(one) ? POSSIBLE
-                                                                                  : USELESS;
+    plan_importance importance = USELESS;
+    if (kernel == needed[0] || kernel == needed[1])
+      importance = NEEDED;
+    else if (bound == ISO_ACCEPTED || one == ISO_ACCEPTED)
+      importance = ACCEPTED;
+    else if (depends_on_size(bound) && depends_on_size(one))
+      importance = POSSIBLE;
     if (importance != USELESS)
       insert(list, &count, (candidate){kernel, importance});
   }
-  step->n_candidates = 0;
-  step->workspace_bytes = 0;
-  if (question.weight >= 0)
-    question.bound.inputs[question.weight].layout = layout;
-  for (uint32_t i = 0; i < count; i++) {
-    const iso_kernel *kernel = list[i].kernel;
-    uint32_t at = step->n_candidates++;
-    for (; at > 0 && ranks_before(kernel, step->candidates[at - 1]); at--)
-      step->candidates[at] = step->candidates[at - 1];
-    step->candidates[at] = kernel;
-    uint64_t bytes = kernel->workspace ? kernel->workspace(device->device, &question.bound) : 0;
-    if (bytes > step->workspace_bytes)
-      step->workspace_bytes = bytes;
-  }
+  store(&question, device, layout, list, count, step);
 }

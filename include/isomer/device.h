@@ -6,8 +6,10 @@
 
 ISO_BEGIN_DECLS
 
-/* The set of backends: those linked in, and those in shared libraries (libisomer-<name>.so in the
- * folders of ISOMER_BACKEND_PATH, the library's own backend folder, or loaded by path). */
+/* The set of backends: those linked in, and those in shared libraries: libisomer-<name>.so in the
+ * folders of ISOMER_BACKEND_PATH (separated by ':'), then in the folder "isomer" beside the file
+ * that holds this library, or loaded by path. A library found in a folder and refused is logged,
+ * listed with its reason, and answers with it when a device of that name is asked for. */
 typedef struct iso_registry iso_registry;
 
 ISO_MUST_CHECK ISO_API iso_status iso_registry_create(iso_registry **out_registry);
@@ -19,7 +21,7 @@ ISO_MUST_CHECK ISO_API iso_status iso_registry_load(iso_registry *registry, cons
 
 /* One row of `isomer devices`: a device, or a backend that has none and says why. */
 typedef struct iso_device_listing {
-  const char *backend; /* "cuda" */
+  const char *backend; /* "cuda"; lives as long as the registry */
   char spec[80];       /* "cuda:0"; "" when there is no device */
   iso_device_info info;
   char reason[256]; /* why there is none; "" otherwise */
