@@ -14,7 +14,9 @@
 #define JIT_STACK_MOST (64u << 20)
 
 #define WORD_SET "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"
-#define WORD "[" WORD_SET "]"
+/* Outside of a class, Oniguruma counts the superscripts and fractions of Latin-1 too. */
+#define LONE_WORD_SET WORD_SET "\\x{B2}\\x{B3}\\x{B9}\\x{BC}-\\x{BE}"
+#define WORD "[" LONE_WORD_SET "]"
 
 struct iso_regex {
   pcre2_code *code;
@@ -161,7 +163,7 @@ static iso_status translate_escape(translation *t) {
     if (t->in_class)
       return refuse(t, "\\W in a class");
     t->at += 2;
-    return emit(t, "[^" WORD_SET "]");
+    return emit(t, "[^" LONE_WORD_SET "]");
   case 'b':
   case 'B':
     if (t->in_class)

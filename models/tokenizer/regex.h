@@ -5,14 +5,15 @@
  * construct's name:
  *
  *   \s \S          Unicode White_Space (PCRE2 would add U+180E)
- *   \w \b          Alphabetic, M, Nd, Pc (PCRE2 10.42 takes L, N, "_")
+ *   \w \b          Alphabetic, M, Nd, Pc, and outside of a class ² ³ ¹ ¼ ½ ¾ (PCRE2
+ *                  10.42 takes L, N, "_")
  *   \p{Han} ...    the script itself (PCRE2 takes script extensions)
  *   \v \uHHHH      the vertical tab, a code point
  *   ^ $            at every line
  *   (?m            the dot matches newlines
  *   [a[bc]]        the union
- *   refused        [a[^b]], "&&", POSIX classes, {n,m}+, {n,m}?, {,n}, \h, \X, \K, \G, \R, \W in a
- * class
+ *   refused        [a[^b]], "&&", POSIX classes, {n,m}+, {n,m}?, {,n}, \h, \X, \K, \G, \R, back
+ *                  references, \W and anchors in a class
  *
  * The Unicode version is that of the PCRE2 in use: characters that it does not know yet fall in
  * no letter class. */

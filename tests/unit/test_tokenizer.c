@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <pthread.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -171,6 +172,51 @@ static void test_long_words(void **state) {
     iso_tokenizer_destroy(t);
   }
   free(text);
+}
+
+typedef struct thread_work {
+  const iso_tokenizer *tokenizer;
+  const char *text;
+  iso_ids expected;
+  bool same;
+} thread_work;
+
+static void *encode_often(void *argument) {
+  thread_work *work = argument;
+  work->same = true;
+  for (int i = 0; i < 200 && work->same; i++) {
+    iso_ids ids = {0};
+    work->same =
+        iso_tokenizer_encode(work->tokenizer, work->text, strlen(work->text),
+                             ISO_TOKENIZE_PARSE_SPECIAL, &ids.data, &ids.length) == ISO_OK &&
+        ids.length == work->expected.length &&
+        memcmp(ids.data, work->expected.data, ids.length * sizeof *ids.data) == 0;
+    free(ids.data);
+  }
+  return NULL;
+}
+
+static void test_threads(void **state) {
+  (void)state;
+  static const char *const texts[] = {
+      "Hello world, it's 12345 o'clock  \n\n", "<|im_end|> caf\xC3\xA9",
+      "\xE4\xBD\xA0\xE5\xA5\xBD\xFF\xFE x", "e\xCC\x81 \t tokenizer"};
+  iso_tokenizer *t = open_golden("qwen2");
+  enum { THREADS = sizeof texts / sizeof *texts };
+  pthread_t threads[THREADS];
+  thread_work work[THREADS];
+  for (int i = 0; i < THREADS; i++) {
+    work[i] = (thread_work){.tokenizer = t, .text = texts[i]};
+    work[i].expected = encode(t, texts[i], strlen(texts[i]), ISO_TOKENIZE_PARSE_SPECIAL);
+  }
+  for (int i = 0; i < THREADS; i++)
+    assert_int_equal(pthread_create(&threads[i], NULL, encode_often, &work[i]), 0);
+  for (int i = 0; i < THREADS; i++) {
+    pthread_join(threads[i], NULL);
+    assert_true(work[i].same);
+    free(work[i].expected.data);
+  }
+  iso_tokenizer_destroy(t);
 }
 
 static void test_too_long(void **state) {
@@ -373,6 +419,7 @@ int main(void) {
       cmocka_unit_test(test_one_bos),
       cmocka_unit_test(test_no_space_after_special),
       cmocka_unit_test(test_long_words),
+      cmocka_unit_test(test_threads),
       cmocka_unit_test(test_too_long),
       cmocka_unit_test(test_json_refusals),
       cmocka_unit_test(test_unknown_characters),
