@@ -39,7 +39,7 @@ static iso_status own_attribute(iso_jinja_session *session, iso_jinja_value obje
 
 static iso_status string_item(iso_jinja_session *session, iso_jinja_value text, int64_t index,
                               iso_jinja_value *out_value) {
-  ISO_TRY(iso_jinja_spend(session, text.length / 64));
+  ISO_TRY(iso_jinja_spend(session, text.length / 16));
   if (index < 0)
     index += (int64_t)iso_jinja_count_codepoints(text.string, text.length);
   if (index < 0 || index >= text.length)
@@ -146,7 +146,7 @@ static iso_status slice_string(iso_jinja_session *session, iso_jinja_value text,
     size_t rest = text.length - start;
     size_t taken = iso_jinja_codepoint_offset(text.string + start, rest, (size_t)s.count);
     *out_value = iso_jinja_part(text, start, start + taken);
-    return iso_jinja_spend(session, text.length / 64);
+    return iso_jinja_spend(session, text.length / 16);
   }
   ISO_TRY(iso_jinja_iterate(session, text, &characters));
   for (int64_t i = 0; i < s.count; i++)

@@ -129,7 +129,6 @@ static iso_status filter_items(iso_jinja_call *call, iso_jinja_value *out) {
 /* Positional arguments from `start` on, and all keyword arguments. */
 static iso_jinja_arguments arguments_from(const iso_jinja_call *call, uint32_t start) {
   iso_jinja_arguments rest = *call->arguments;
-  rest.positional_capacity = rest.keyword_capacity = 0; /* shared: growing must move it */
   rest.positional += start;
   rest.positional_count -= start;
   return rest;

@@ -28,7 +28,7 @@ iso_status iso_jinja_print_float(iso_jinja_session *session, iso_jinja_buffer *b
   for (const char *c = scientific; c < exponent_text; c++)
     if (isdigit((unsigned char)*c))
       digits[count++] = *c;
-  int exponent = atoi(exponent_text + 1);
+  int exponent = (int)strtol(exponent_text + 1, NULL, 10);
 
   char text[48];
   int used = 0;

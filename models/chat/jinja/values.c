@@ -212,7 +212,7 @@ iso_status iso_jinja_length(iso_jinja_session *session, iso_jinja_value value,
     return ISO_OK;
   case ISO_JINJA_STRING:
     *out_length = (int64_t)iso_jinja_count_codepoints(value.string, value.length);
-    return iso_jinja_spend(session, value.length / 64);
+    return iso_jinja_spend(session, value.length / 16);
   case ISO_JINJA_LIST:
   case ISO_JINJA_TUPLE:
     *out_length = value.list->count;
