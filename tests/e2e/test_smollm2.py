@@ -12,20 +12,34 @@ import time
 ISOMER = sys.argv[1]
 MODEL = os.environ.get("ISOMER_TEST_SMOLLM2")
 GOLDEN = pathlib.Path(__file__).resolve().parent.parent / "golden" / "smollm2" / "greedy.json"
+# Logits that the rounding of activations to 8 bits may shift.
+ROUNDING = 0.1
 
 
 def run(*arguments, **options):
     return subprocess.run([ISOMER, *arguments], capture_output=True, timeout=300, **options)
 
 
-def test_greedy_text_equals_transformers():
-    for case in json.loads(GOLDEN.read_text()):
+def check_greedy(cases, **environment):
+    for case in cases:
         done = run("run", MODEL, "-p", case["prompt"], "-n", str(len(case["output_ids"])),
-                   "--temp", "0", "--json")
+                   "--temp", "0", "--json", env=dict(os.environ, **environment))
         assert done.returncode == 0, done.stderr
         answer = json.loads(done.stdout)
         assert answer["n_prompt"] == len(case["prompt_ids"]), "the chat template gives other tokens"
         assert answer["text"] == case["text"], f"{case['prompt']}:\n{answer['text']}\n{case['text']}"
+
+
+def test_greedy_text_equals_transformers():
+    """Plain float arithmetic agrees to the last token."""
+    check_greedy(json.loads(GOLDEN.read_text())[:4], ISOMER_CPU_ISA="baseline")
+
+
+def test_greedy_text_of_the_best_tier():
+    """Kernels that round activations agree where no token was nearly tied."""
+    cases = [case for case in json.loads(GOLDEN.read_text()) if case["smallest_margin"] > ROUNDING]
+    assert len(cases) >= 2
+    check_greedy(cases)
 
 
 def test_prompt_tokens_equal_transformers():
