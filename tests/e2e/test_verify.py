@@ -12,9 +12,9 @@ LLAMA = os.path.join(MODELS, "llama")  # 3 layers; 2 norms and 7 matrix products
 PLUGINS = os.path.join(os.path.dirname(isomer.BINARY), "wrong_plugin")
 
 
-def verify(*arguments, code=0, wrong=None):
+def verify(*arguments, code=0, wrong=None, **variables):
     """What `isomer verify --json` says, the plug-in `wrong` being wrong in this op."""
-    environment = dict(os.environ, ISOMER_BACKEND_PATH=PLUGINS)
+    environment = dict(os.environ, ISOMER_BACKEND_PATH=PLUGINS, **variables)
     if wrong:
         environment["ISOMER_WRONG"] = wrong
     done = isomer.run("verify", *arguments, "--json", "-t", 2, code=code, env=environment)
@@ -118,6 +118,13 @@ class Traces(unittest.TestCase):
         self.assertTrue(found["agrees"])
         self.assertEqual(found["devices"][0]["greedy"]["tokens"], 5)
         self.assertEqual(found["devices"][0]["logits"]["rows"], found["n_prompt"])
+
+    def test_tiers_of_a_processor(self):
+        gemma = os.path.join(MODELS, "gemma3")
+        verify(gemma, "--devices", "cpu", "--record", self.path, ISOMER_CPU_ISA="baseline")
+        device = verify(gemma, "--devices", "cpu", "--against", self.path)["devices"][0]
+        self.assertTrue(device["agrees"])
+        self.assertGreater(max(row["worst_value"]["error"] for row in device["layers"]), 0)
 
     def test_steps_are_the_trace_s(self):
         verify(LLAMA, "--devices", "host", "--record", self.path, "-b", 7)
