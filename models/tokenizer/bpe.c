@@ -226,16 +226,9 @@ static bool can_cut(const iso_segmenter *segmenter, const char *word, size_t at)
 
 /* Length of the part of `word` up to the next cut. */
 static size_t part_length(const iso_segmenter *segmenter, const char *word, size_t length) {
-  size_t at = 1;
-  while (segmenter->cut_at_metaspace && at < length) {
-    const char *found = memmem(word + at, length - at, "\xE2\x96\x81", 3);
-    if (!found)
-      break;
-    at = (size_t)(found - word);
-    if (can_cut(segmenter, word, at))
+  for (size_t at = 1; segmenter->cut_at_metaspace && at + 3 <= length; at++)
+    if (memcmp(word + at, "\xE2\x96\x81", 3) == 0 && can_cut(segmenter, word, at))
       return at;
-    at += 3;
-  }
   return length;
 }
 

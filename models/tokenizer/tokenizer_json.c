@@ -167,8 +167,7 @@ static iso_status read_added_token(const cJSON *section, int32_t id, const iso_i
     v->tokens[id].in_model = false;
   }
   v->tokens[id].flags = flags;
-  if (flags & ISO_TOKEN_SPECIAL)
-    v->tokens[id].type = ISO_TOKEN_CONTROL;
+  v->tokens[id].type = flags & ISO_TOKEN_SPECIAL ? ISO_TOKEN_CONTROL : ISO_TOKEN_USER_DEFINED;
   return ISO_OK;
 }
 

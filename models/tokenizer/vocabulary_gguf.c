@@ -22,6 +22,7 @@ static iso_status check_length(const iso_gguf_value *value, uint64_t count) {
                         (unsigned long long)value->count, (unsigned long long)count);
 }
 
+/* Whether the token's text has a U+2581. */
 static bool has_metaspace(const iso_vocabulary *v, int32_t id) {
   return memmem(iso_vocabulary_text(v, id), v->tokens[id].length, ISO_METASPACE, 3) != NULL;
 }
@@ -38,7 +39,7 @@ static void mark_added(iso_vocabulary *v, bool byte_level) {
     if (token->type == ISO_TOKEN_CONTROL || token->type == ISO_TOKEN_UNKNOWN)
       token->flags = ISO_TOKEN_ADDED | ISO_TOKEN_SPECIAL;
     if (token->type == ISO_TOKEN_USER_DEFINED) {
-      bool symbol = !byte_level && has_metaspace(v, (int32_t)id);
+      bool symbol = v->kind != ISO_SEGMENTER_RANKED_BPE && has_metaspace(v, (int32_t)id);
       token->flags = symbol ? 0 : ISO_TOKEN_ADDED;
       token->in_model = !byte_level;
       v->symbols_in_model = v->symbols_in_model || symbol;
@@ -201,10 +202,28 @@ static iso_status read_t5(const iso_gguf *gguf, iso_vocabulary *v) {
   return read_special(gguf, false, true, v);
 }
 
+/* Gemma 4: SentencePiece's spelling of spaces, but merges in order, and bytes for what is unknown.
+ */
+static iso_status read_gemma4(const iso_gguf *gguf, iso_vocabulary *v) {
+  v->kind = ISO_SEGMENTER_RANKED_BPE;
+  v->fuse_unknown = true;
+  iso_normalizer *normalizer = NULL;
+  ISO_TRY(iso_vocabulary_add_normalizer(v, ISO_NORMALIZER_REPLACE, &normalizer));
+  ISO_TRY(iso_regex_compile_literal(" ", 1, &normalizer->regex));
+  ISO_TRY(iso_text_append(&normalizer->content, ISO_METASPACE, 3));
+  iso_decode_step *step = NULL;
+  ISO_TRY(iso_vocabulary_add_decoder(v, ISO_DECODE_REPLACE, &step));
+  ISO_TRY(iso_regex_compile_literal(ISO_METASPACE, 3, &step->regex));
+  ISO_TRY(iso_text_append(&step->content, " ", 1));
+  ISO_TRY(read_tokens(gguf, false, false, v));
+  ISO_TRY(read_merges(gguf, v));
+  return read_special(gguf, true, false, v);
+}
+
 static const struct {
   const char *name;
   iso_status (*read)(const iso_gguf *gguf, iso_vocabulary *v);
-} models[] = {{"gpt2", read_gpt2}, {"llama", read_llama}, {"t5", read_t5}};
+} models[] = {{"gpt2", read_gpt2}, {"llama", read_llama}, {"t5", read_t5}, {"gemma4", read_gemma4}};
 
 static iso_status read_gguf(const iso_gguf *gguf, iso_vocabulary *v) {
   iso_text_view name;

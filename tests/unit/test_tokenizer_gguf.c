@@ -268,6 +268,27 @@ static void test_sentencepiece(void **state) {
   check_sentencepiece("spm_unigram", "t5");
 }
 
+static void test_gemma4(void **state) {
+  (void)state;
+  iso_vocabulary v;
+  read_vocabulary(GOLDEN "gemma/tokenizer.json", true, &v);
+  for (size_t id = 0; id < v.count; id++) {
+    iso_token *token = &v.tokens[id];
+    if (token->length == 6 && memcmp(iso_vocabulary_text(&v, (int32_t)id), "<0x", 3) == 0)
+      token->type = ISO_TOKEN_BYTE;
+  }
+  iso_gguf_writer *writer = begin("gemma4", &v);
+  add_merges(writer, &v);
+  assert_ok(iso_gguf_writer_add_u32(writer, KEY("unknown_token_id"), (uint32_t)v.unknown_id));
+  iso_tokenizer *tokenizer;
+  assert_ok(finish(writer, &tokenizer));
+  iso_vocabulary_free(&v);
+  cJSON *expected = read_json(GOLDEN "gemma/expected.json");
+  check_ids("gemma4", tokenizer, cJSON_GetObjectItem(expected, "plain"));
+  cJSON_Delete(expected);
+  iso_tokenizer_destroy(tokenizer);
+}
+
 static void assert_refused(iso_status status, iso_status expected, const char *words) {
   assert_int_equal(status, expected);
   if (!strstr(iso_status_message(), words))
@@ -357,8 +378,8 @@ static void test_types_and_ends(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_pretokenizer_names), cmocka_unit_test(test_deepseek_llm),
-      cmocka_unit_test(test_sentencepiece),      cmocka_unit_test(test_refused_by_name),
-      cmocka_unit_test(test_types_and_ends),
+      cmocka_unit_test(test_sentencepiece),      cmocka_unit_test(test_gemma4),
+      cmocka_unit_test(test_refused_by_name),    cmocka_unit_test(test_types_and_ends),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
