@@ -17,9 +17,10 @@ typedef struct iso_candidate {
   int32_t merged;
 } iso_candidate;
 
-/* Least first from the largest score down: IEEE floats ordered as integers, then inverted. */
+/* Least first from the largest score down: IEEE floats ordered as integers, then inverted. Adding
+ * zero makes -0 and 0 the tie that they are. */
 static uint32_t score_priority(double score) {
-  float value = (float)score;
+  float value = (float)score + 0.0f;
   uint32_t bits;
   memcpy(&bits, &value, sizeof bits);
   bits = bits & 0x80000000u ? ~bits : bits | 0x80000000u;

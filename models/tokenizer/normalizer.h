@@ -59,8 +59,8 @@ ISO_MUST_CHECK iso_status iso_text_replace(const iso_regex *regex, iso_matcher *
                                            const iso_text *replacement, const char *text,
                                            size_t length, iso_text *out);
 
-/* Appends a Unicode normalization form (UAX 15). Canonical ordering is a stable counting sort, so
- * that a megabyte of combining marks costs no more than letters. */
+/* Appends a Unicode normalization form (UAX 15), of utf8proc's Unicode version. Canonical ordering
+ * is a stable counting sort, so that a megabyte of combining marks costs no more than letters. */
 ISO_MUST_CHECK iso_status iso_unicode_normalize(const char *text, size_t length, bool compatible,
                                                 bool compose, iso_text *out);
 

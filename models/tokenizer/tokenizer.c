@@ -67,11 +67,6 @@ static bool is_raw_added(const iso_token *token) {
   return (token->flags & ISO_TOKEN_ADDED) && !(token->flags & ISO_TOKEN_NORMALIZED);
 }
 
-static bool is_word_piece(const iso_token *token) {
-  return token->in_model &&
-         (token->type == ISO_TOKEN_NORMAL || token->type == ISO_TOKEN_USER_DEFINED);
-}
-
 static bool is_symbol(const iso_token *token) { return token->type == ISO_TOKEN_USER_DEFINED; }
 
 /* Added tokens searched for in normalized text are themselves normalized first. */
@@ -88,8 +83,8 @@ static iso_status build_normalized_trie(iso_tokenizer *t, iso_encoding *e) {
     const iso_token *token = &v->tokens[id];
     if (!(token->flags & ISO_TOKEN_ADDED) || !(token->flags & ISO_TOKEN_NORMALIZED))
       continue;
-    const char *text;
-    size_t length;
+    const char *text = NULL;
+    size_t length = 0;
     status = iso_encoding_normalize(e, ISO_TEXT_FIRST, iso_vocabulary_text(v, (int32_t)id),
                                     token->length, &text, &length);
     if (status == ISO_OK && length > ISO_MAX_ADDED_TOKEN_LENGTH)
@@ -229,7 +224,7 @@ static iso_status build_segmenter(iso_tokenizer *t) {
   }
   if (v->kind == ISO_SEGMENTER_UNIGRAM) {
     set_unigram_scores(v, s);
-    return build_trie(v, is_word_piece, &s->trie);
+    return build_trie(v, iso_token_is_piece, &s->trie);
   }
   return ISO_OK;
 }

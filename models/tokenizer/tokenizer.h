@@ -40,7 +40,7 @@ void iso_tokenizer_destroy(iso_tokenizer *tokenizer);
 #define ISO_MAX_TOKENIZER_TEXT ((size_t)64 << 20)
 
 /* Encodes `length` bytes, NUL bytes too. *out_ids is malloc'ed (NULL when empty), the caller frees
- * it. O(n log n) time; memory about 50 times the text at worst. LIMIT for a longer text, or for a
+ * it. O(n log n) time; memory about 100 times the text at worst. LIMIT for a longer text, or for a
  * pattern of the tokenizer's that runs into a bound. */
 ISO_MUST_CHECK iso_status iso_tokenizer_encode(const iso_tokenizer *tokenizer, const char *text,
                                                size_t length, uint32_t flags, int32_t **out_ids,

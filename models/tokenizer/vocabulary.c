@@ -64,13 +64,6 @@ iso_status iso_vocabulary_set(iso_vocabulary *v, int32_t id, const char *text, s
   return ISO_OK;
 }
 
-/* Whether words can become this token. Byte, control and unknown tokens are reached by other ways
- * in SentencePiece; in Hugging Face's files all of the model's tokens are alike, type NORMAL. */
-static bool is_word_piece(const iso_token *token) {
-  return token->in_model &&
-         (token->type == ISO_TOKEN_NORMAL || token->type == ISO_TOKEN_USER_DEFINED);
-}
-
 iso_status iso_vocabulary_index(const iso_vocabulary *v, bool added, iso_index *out_index) {
   *out_index = (iso_index){0};
   iso_entry *entries = calloc(v->count ? v->count : 1, sizeof *entries);
@@ -79,7 +72,7 @@ iso_status iso_vocabulary_index(const iso_vocabulary *v, bool added, iso_index *
   size_t count = 0;
   for (size_t id = 0; id < v->count; id++) {
     const iso_token *token = &v->tokens[id];
-    if (token->length > 0 && (added ? token->type != ISO_TOKEN_UNUSED : is_word_piece(token)))
+    if (token->length > 0 && (added ? token->type != ISO_TOKEN_UNUSED : iso_token_is_piece(token)))
       entries[count++] =
           (iso_entry){iso_vocabulary_text(v, (int32_t)id), token->length, (int32_t)id};
   }

@@ -34,6 +34,13 @@ typedef struct iso_token {
   bool in_model; /* the model can produce it; false for tokens that exist only as added ones */
 } iso_token;
 
+/* Whether words can become this token. Byte, control and unknown tokens are reached by other ways.
+ */
+static inline bool iso_token_is_piece(const iso_token *token) {
+  return token->in_model &&
+         (token->type == ISO_TOKEN_NORMAL || token->type == ISO_TOKEN_USER_DEFINED);
+}
+
 /* How a token reads once decoded. */
 typedef enum iso_decode_kind {
   ISO_DECODE_REPLACE,       /* `regex` by `content` in each token */
@@ -111,7 +118,8 @@ static inline const char *iso_vocabulary_text(const iso_vocabulary *vocabulary, 
 }
 
 /* An index over the tokens that the model can produce, or, with `added` true, over all that are
- * in use. It borrows the tokens' bytes: no token may be added while it is alive. */
+ * in use. It borrows the tokens' bytes: while it is alive no token may be added, but for what
+ * vocabulary->text had room for before. */
 ISO_MUST_CHECK iso_status iso_vocabulary_index(const iso_vocabulary *vocabulary, bool added,
                                                iso_index *out_index);
 
