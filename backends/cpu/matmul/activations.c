@@ -58,9 +58,9 @@ void iso_activations_prepare(const iso_product_kernel *kernel, const iso_activat
   int64_t first = row * elements;
   if (kernel->value_bytes == 1) {
     for (int64_t r = 0; r < n_rows; r++)
-      iso_avx2_quantize_row(kernel, rows[r], elements, n_rows, activations->values + first + 4 * r,
-                            activations->scales + first / ISO_ACTIVATION_BLOCK + r,
-                            activations->corrections + first / kernel->sub_elements + r);
+      kernel->quantize(kernel, rows[r], elements, n_rows, activations->values + first + 4 * r,
+                       activations->scales + first / ISO_ACTIVATION_BLOCK + r,
+                       activations->corrections + first / kernel->sub_elements + r);
     return;
   }
   float *values = (float *)(void *)activations->values + first;

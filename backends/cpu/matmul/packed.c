@@ -347,6 +347,12 @@ iso_status iso_packed_pack(iso_queue *queue, const iso_host_weight *weight, iso_
                         "packing a weight needs %llu bytes at offset %llu, the buffer has %llu",
                         (unsigned long long)bytes, (unsigned long long)offset,
                         (unsigned long long)buffer->bytes);
+  if (weight->bytes != (uint64_t)(job.matrices * job.shape.rows) * job.row_bytes)
+    return iso_cpu_fail(ISO_ERROR_INVALID_ARGUMENT,
+                        "a weight of %llu bytes was given where its dimensions need %llu",
+                        (unsigned long long)weight->bytes,
+                        (unsigned long long)(job.matrices * job.shape.rows) *
+                            (unsigned long long)job.row_bytes);
   iso_cpu_pool *pool = queue->device->pool;
   uint32_t n_threads = iso_cpu_threads_for(pool, (int64_t)(bytes >> 10), 64);
   iso_cpu_parallel(pool, n_threads, pack_task, &job);
@@ -355,23 +361,47 @@ iso_status iso_packed_pack(iso_queue *queue, const iso_host_weight *weight, iso_
 
 /* ---- Reading a row back --------------------------------------------------------------------- */
 
+#define DEFINE_COLLECT(name, type)                                                                 \
+  static void name(uint8_t *target, const uint8_t *from, unsigned count) {                         \
+    for (unsigned i = 0; i < count; i++)                                                           \
+      memcpy(target + i * sizeof(type), from + i * sizeof(type) * ROWS, sizeof(type));             \
+  }
+DEFINE_COLLECT(collect_1, uint8_t)
+DEFINE_COLLECT(collect_2, uint16_t)
+DEFINE_COLLECT(collect_4, uint32_t)
+
+/* Takes every ROWS'th item of `width` bytes: the inverse of interleave() for one row. */
+static void collect(uint8_t *target, const uint8_t *from, unsigned width, unsigned count) {
+  if (width == 4)
+    collect_4(target, from, count);
+  else if (width == 2)
+    collect_2(target, from, count);
+  else
+    collect_1(target, from, count);
+}
+
 void iso_packed_decode_row(const iso_packed_shape *shape, const void *packed, int64_t row,
                            float *out_values) {
   const packed_scheme *scheme = &schemes[shape->scheme];
   const uint8_t *group = (const uint8_t *)packed + (uint64_t)(row / ROWS) * shape->group_bytes;
   const uint8_t *parameters = group, *codes = group + shape->code_offset;
   int64_t lane = row % ROWS;
-  for (int64_t block = 0; block < shape->blocks; block++) {
+  /* Floats are read in runs, as they were packed. */
+  unsigned run = shape->parameter_bytes ? 1 : MAX_BLOCK_BYTES / scheme->fields[0].width;
+  for (int64_t block = 0; block < shape->blocks; block += run) {
     uint8_t normal[MAX_BLOCK_BYTES], bytes[MAX_BLOCK_BYTES];
+    unsigned count = shape->blocks - block < run ? (unsigned)(shape->blocks - block) : run;
     for (const packed_field *field = scheme->fields; field < scheme->fields + MAX_FIELDS; field++) {
       const uint8_t **at = field->code ? &codes : &parameters;
-      for (unsigned i = 0; i < field->count; i++, *at += field->width * ROWS)
-        memcpy(normal + field->offset + i * field->width, *at + lane * field->width, field->width);
+      collect(normal + field->offset, *at + lane * field->width, field->width,
+              field->count * count);
+      *at += field->width * field->count * count * ROWS;
     }
     if (scheme->restore)
       scheme->restore(normal, bytes);
     int64_t done = block * shape->block_elements, rest = shape->elements - done;
+    int64_t elements = (int64_t)count * shape->block_elements;
     iso_scheme_decode_row(shape->scheme, scheme->restore ? bytes : normal, out_values + done,
-                          rest < shape->block_elements ? rest : shape->block_elements);
+                          rest < elements ? rest : elements);
   }
 }

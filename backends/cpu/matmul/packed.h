@@ -2,7 +2,7 @@
  *
  * Sixteen output rows make a group, in which what belongs to the same place of each row lies
  * together, so that a vector holds 16 rows (or 8) and no kernel ever adds across its lanes. One
- * layout serves every instruction tier, costs at most 6% over the file's bytes (Q3_K; nothing for
+ * layout serves every instruction tier, costs at most 4% over the file's bytes (Q3_K; nothing for
  * most schemes), and is read front to back by every product.
  *
  * A matrix is ceil(rows / 16) groups of `group_bytes`; missing rows of the last group are zero.

@@ -12,23 +12,8 @@
 #define TILES_PER_THREAD 4
 /* Weight bytes that are worth waking one more thread for. */
 #define BYTES_PER_THREAD (INT64_C(16) << 10)
-/* Groups whose results are stored at once, when there are few rows. */
-#define FEW_STORE_GROUPS 4
-
-typedef struct product_job {
-  const iso_product_kernel *kernel;
-  const iso_op_arguments *arguments;
-  iso_cpu_pool *pool;
-  iso_packed_shape shape;
-  const uint8_t *weight;
-  const float *bias;
-  int64_t rows;
-  iso_activations activations; /* of all rows; used where there are many */
-  uint8_t *scratch;            /* scratch_bytes a thread */
-  uint64_t scratch_bytes;
-  int64_t chunk_rows, group_tiles, tiles; /* where there are many rows */
-  atomic_int_fast64_t next_tile;
-} product_job;
+/* Groups whose results are stored at once, when there is one row. */
+#define STORE_GROUPS 4
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
@@ -40,25 +25,46 @@ static uint64_t row_buffer_bytes(int64_t elements) {
   return aligned((uint64_t)elements * sizeof(float)) * ISO_PANEL_ROWS;
 }
 
-/* Scratch of a thread: 4 rows as f32; then either the activations of few rows, or a tile of
- * stretches and its sums. */
-static uint64_t scratch_bytes(const iso_product_kernel *kernel, int64_t rows, int64_t elements) {
-  uint64_t few = iso_activations_bytes(kernel, least(rows, ISO_PANEL_ROWS), elements);
-  uint64_t many = 0;
-  if (rows > ISO_PANEL_ROWS)
-    many = (uint64_t)kernel->stretch_bytes * kernel->tile_groups +
-           (uint64_t)least((rows + 3) / 4 * 4, MAX_CHUNK_ROWS) * kernel->tile_groups * GROUP *
-               sizeof(float);
-  return row_buffer_bytes(elements) + aligned(few > many ? few : many);
+/* Rows up to this are prepared by every thread for itself: cheaper than to wait for another. */
+#define PRIVATE_ROWS ISO_PANEL_ROWS
+
+/* Scratch of a thread: 4 rows as f32; activations of its own; a tile of stretches; its sums. */
+typedef struct scratch_layout {
+  uint64_t activations, stretches, sums, total; /* offsets in bytes */
+} scratch_layout;
+
+static scratch_layout scratch_of(const iso_product_kernel *kernel, int64_t rows, int64_t elements) {
+  scratch_layout layout = {.activations = row_buffer_bytes(elements)};
+  layout.stretches =
+      layout.activations + iso_activations_bytes(kernel, least(rows, PRIVATE_ROWS), elements);
+  layout.sums = layout.stretches + (uint64_t)kernel->stretch_bytes * kernel->tile_groups;
+  layout.total = layout.sums + (uint64_t)least((rows + 3) / 4 * 4, MAX_CHUNK_ROWS) *
+                                   kernel->tile_groups * GROUP * sizeof(float);
+  return layout;
 }
 
 uint64_t iso_product_workspace(const iso_product_kernel *kernel, const iso_device *device,
                                const iso_op_arguments *arguments) {
   int64_t rows = iso_cpu_row_count(&arguments->inputs[0]);
   int64_t elements = arguments->inputs[1].dims[arguments->inputs[1].n_dims - 1];
-  return iso_cpu_pool_size(device->pool) * scratch_bytes(kernel, rows, elements) +
+  return iso_cpu_pool_size(device->pool) * scratch_of(kernel, rows, elements).total +
          iso_activations_bytes(kernel, rows, elements);
 }
+
+typedef struct product_job {
+  const iso_product_kernel *kernel;
+  const iso_op_arguments *arguments;
+  iso_cpu_pool *pool;
+  iso_packed_shape shape;
+  const uint8_t *weight;
+  const float *bias;
+  int64_t rows;
+  iso_activations activations; /* of all rows, where threads share them */
+  uint8_t *scratch;
+  scratch_layout layout;                  /* of each thread's part of the scratch */
+  int64_t chunk_rows, group_tiles, tiles; /* where there is more than one row */
+  atomic_int_fast64_t next_tile;
+} product_job;
 
 /* ---- Rows in and out ------------------------------------------------------------------------ */
 
@@ -94,34 +100,36 @@ static void store_row(const product_job *job, int64_t row, int64_t first, int64_
     iso_scheme_encode_row(y->scheme, values, NULL, target, count);
 }
 
-/* ---- Few rows ------------------------------------------------------------------------------- */
+/* Prepares all rows in the thread's own scratch. */
+static iso_activations prepare_own(const product_job *job, uint8_t *scratch) {
+  const float *rows[ISO_PANEL_ROWS];
+  iso_activations activations = iso_activations_at(job->kernel, scratch + job->layout.activations,
+                                                   job->rows, job->shape.elements);
+  read_rows(job, 0, (float *)(void *)scratch, rows);
+  if (job->kernel->value_bytes == sizeof(float) && job->rows == 1)
+    activations.values = (uint8_t *)(uintptr_t)rows[0];
+  else
+    iso_activations_prepare(job->kernel, &activations, 0, rows);
+  return activations;
+}
 
-/* Every thread prepares the few rows for itself: that is cheaper than to wait for another. */
-static void few_task(void *context, uint32_t thread, uint32_t n_threads) {
+/* ---- One row -------------------------------------------------------------------------------- */
+
+static void one_task(void *context, uint32_t thread, uint32_t n_threads) {
   const product_job *job = context;
   const iso_product_kernel *kernel = job->kernel;
   const iso_packed_shape *shape = &job->shape;
-  uint8_t *scratch = job->scratch + thread * job->scratch_bytes;
   int64_t begin, end;
-  iso_cpu_share(shape->groups, kernel->few_groups, thread, n_threads, &begin, &end);
+  iso_cpu_share(shape->groups, kernel->one_groups, thread, n_threads, &begin, &end);
   if (begin == end)
     return;
-  const float *rows[ISO_PANEL_ROWS];
-  read_rows(job, 0, (float *)(void *)scratch, rows);
-  iso_panel panel = {.values = (const uint8_t *)rows[0]};
-  if (kernel->value_bytes == 1 || job->rows > 1) {
-    iso_activations activations = iso_activations_at(
-        kernel, scratch + row_buffer_bytes(shape->elements), job->rows, shape->elements);
-    iso_activations_prepare(kernel, &activations, 0, rows);
-    panel = iso_activations_panel(kernel, &activations, 0, 0);
-  }
-  float out[ISO_PANEL_ROWS][FEW_STORE_GROUPS * GROUP];
-  for (int64_t group = begin; group < end; group += FEW_STORE_GROUPS) {
-    int64_t count = least(FEW_STORE_GROUPS, end - group);
-    kernel->few[job->rows - 1](shape, job->weight + (uint64_t)group * shape->group_bytes, count,
-                               panel, out[0], FEW_STORE_GROUPS * GROUP);
-    for (int64_t r = 0; r < job->rows; r++)
-      store_row(job, r, group * GROUP, count * GROUP, out[r]);
+  iso_activations activations = prepare_own(job, job->scratch + thread * job->layout.total);
+  iso_panel panel = iso_activations_panel(kernel, &activations, 0, 0);
+  float out[STORE_GROUPS * GROUP];
+  for (int64_t group = begin; group < end; group += STORE_GROUPS) {
+    int64_t count = least(STORE_GROUPS, end - group);
+    kernel->one(shape, job->weight + (uint64_t)group * shape->group_bytes, count, panel, out);
+    store_row(job, 0, group * GROUP, count * GROUP, out);
   }
 }
 
@@ -137,8 +145,9 @@ static void prefetch_part(const uint8_t *codes, uint64_t bytes, int64_t part, in
 }
 
 /* Rows [row, row_end) times the tile of groups [group, group + n_groups). */
-static void multiply_tile(const product_job *job, int64_t row, int64_t row_end, int64_t group,
-                          int64_t n_groups, uint8_t *stretches, float *sums) {
+static void multiply_tile(const product_job *job, const iso_activations *activations, int64_t row,
+                          int64_t row_end, int64_t group, int64_t n_groups, uint8_t *stretches,
+                          float *sums) {
   const iso_product_kernel *kernel = job->kernel;
   const iso_packed_shape *shape = &job->shape;
   int64_t width = kernel->tile_groups * GROUP;
@@ -161,27 +170,34 @@ static void multiply_tile(const product_job *job, int64_t row, int64_t row_end, 
         prefetch_part(codes + (uint64_t)i * shape->group_bytes + code_bytes, code_bytes, panel,
                       panels);
       kernel->many[least(ISO_PANEL_ROWS, row_end - at) - 1](
-          tile, stride, n_groups, count, iso_activations_panel(kernel, &job->activations, at, k),
+          tile, stride, n_groups, count, iso_activations_panel(kernel, activations, at, k),
           sums + (at - row) * width);
     }
   }
 }
 
-static void many_task(void *context, uint32_t thread, uint32_t n_threads) {
-  product_job *job = context;
-  const iso_product_kernel *kernel = job->kernel;
-  uint8_t *scratch = job->scratch + thread * job->scratch_bytes;
+/* Prepares a share of the rows for all threads, and waits for theirs. */
+static iso_activations prepare_share(const product_job *job, uint8_t *scratch, uint32_t thread,
+                                     uint32_t n_threads) {
   int64_t begin, end;
   iso_cpu_share(job->rows, ISO_PANEL_ROWS, thread, n_threads, &begin, &end);
   for (int64_t row = begin; row < end; row += ISO_PANEL_ROWS) {
     const float *rows[ISO_PANEL_ROWS];
     read_rows(job, row, (float *)(void *)scratch, rows);
-    iso_activations_prepare(kernel, &job->activations, row, rows);
+    iso_activations_prepare(job->kernel, &job->activations, row, rows);
   }
   iso_cpu_barrier(job->pool, n_threads);
-  uint8_t *stretches = scratch + row_buffer_bytes(job->shape.elements);
-  float *sums =
-      (float *)(void *)(stretches + (uint64_t)kernel->stretch_bytes * kernel->tile_groups);
+  return job->activations;
+}
+
+static void many_task(void *context, uint32_t thread, uint32_t n_threads) {
+  product_job *job = context;
+  const iso_product_kernel *kernel = job->kernel;
+  uint8_t *scratch = job->scratch + thread * job->layout.total;
+  iso_activations activations = job->rows <= PRIVATE_ROWS
+                                    ? prepare_own(job, scratch)
+                                    : prepare_share(job, scratch, thread, n_threads);
+  float *sums = (float *)(void *)(scratch + job->layout.sums);
   int64_t width = kernel->tile_groups * GROUP;
   for (;;) {
     int64_t tile = atomic_fetch_add_explicit(&job->next_tile, 1, memory_order_relaxed);
@@ -190,8 +206,9 @@ static void many_task(void *context, uint32_t thread, uint32_t n_threads) {
     int64_t group = tile % job->group_tiles * kernel->tile_groups;
     int64_t row = tile / job->group_tiles * job->chunk_rows;
     int64_t row_end = least(row + job->chunk_rows, job->rows);
-    multiply_tile(job, row, row_end, group, least(kernel->tile_groups, job->shape.groups - group),
-                  stretches, sums);
+    multiply_tile(job, &activations, row, row_end, group,
+                  least(kernel->tile_groups, job->shape.groups - group),
+                  scratch + job->layout.stretches, sums);
     for (int64_t r = row; r < row_end; r++)
       store_row(job, r, group * GROUP, width, sums + (r - row) * width);
   }
@@ -223,12 +240,12 @@ iso_status iso_product_launch(const iso_product_kernel *kernel, iso_queue *queue
   uint8_t *workspace = iso_cpu_workspace(arguments);
   job.activations = iso_activations_at(kernel, workspace, job.rows, job.shape.elements);
   job.scratch = workspace + iso_activations_bytes(kernel, job.rows, job.shape.elements);
-  job.scratch_bytes = scratch_bytes(kernel, job.rows, job.shape.elements);
+  job.layout = scratch_of(kernel, job.rows, job.shape.elements);
   int64_t bytes = (int64_t)((uint64_t)job.shape.groups * job.shape.group_bytes);
   int64_t passes = (job.rows + ISO_PANEL_ROWS - 1) / ISO_PANEL_ROWS;
   uint32_t n_threads = iso_cpu_threads_for(job.pool, bytes * passes, BYTES_PER_THREAD);
-  if (passes == 1) {
-    iso_cpu_parallel(job.pool, n_threads, few_task, &job);
+  if (job.rows == 1) {
+    iso_cpu_parallel(job.pool, n_threads, one_task, &job);
     return ISO_OK;
   }
   plan_tiles(&job, n_threads);

@@ -5,11 +5,11 @@
  * The driver (product.c) prepares the activations once, splits the groups of 16 output rows over
  * the threads, and calls one of two loops that a kernel supplies for a scheme and a tier:
  *
- *   few rows (up to 4)  `few` streams a group once, decoding codes in registers. The bytes of
- *                       the weight are the floor: every other cost must hide behind them.
- *   many rows           `expand` decodes a stretch of a few groups into a panel that stays in the
- *                       first-level cache; `many` multiplies it with 4 rows at a time. The
- *                       multiply-adds are the floor.
+ *   one row    `one` streams a group once, decoding codes in registers. The bytes of the weight
+ *              are the floor: every other cost must hide behind them.
+ *   more rows  `expand` decodes a stretch of a few groups into the first-level cache; `many`
+ *              multiplies it with 4 rows at a time. The multiply-adds are the floor, but for a
+ *              handful of rows, where it is still the bytes.
  *
  * Both add the same terms in the same order with the same roundings, so that a row's result does
  * not depend on how many rows came with it, bit for bit.
@@ -36,10 +36,10 @@ typedef struct iso_panel {
   const void *corrections;
 } iso_panel;
 
-/* What `few` computes: out[r * out_stride + i] = row r of the panel times row i of the groups,
- * for the 16 * n_groups rows of consecutive groups. */
-typedef void (*iso_product_few)(const iso_packed_shape *shape, const uint8_t *groups,
-                                int64_t n_groups, iso_panel panel, float *out, int64_t out_stride);
+/* What `one` computes: out[i] = the only row of the panel times row i of the groups, for the
+ * 16 * n_groups rows of consecutive groups. */
+typedef void (*iso_product_one)(const iso_packed_shape *shape, const uint8_t *groups,
+                                int64_t n_groups, iso_panel panel, float *out);
 
 /* Decodes elements [begin, begin + count) of one group into a stretch. Multiples of the block. */
 typedef void (*iso_product_expand)(const iso_packed_shape *shape, const uint8_t *group,
@@ -50,7 +50,20 @@ typedef void (*iso_product_expand)(const iso_packed_shape *shape, const uint8_t 
 typedef void (*iso_product_many)(const uint8_t *stretches, uint64_t stride, int64_t n_groups,
                                  int64_t count, iso_panel panel, float *sums);
 
-typedef struct iso_product_kernel {
+typedef struct iso_product_kernel iso_product_kernel;
+
+/* Quantizes one row of a panel of `panel_rows` to int8: for each 32 elements a scale of
+ * max |x| / 127, values rounded to nearest even, within +-127. A block that holds NaN or an
+ * infinity gets such a scale, so that it shows in every product. `values`, `scales` and
+ * `corrections` point at the row's first entries; entries of a row are panel_rows apart. */
+typedef void (*iso_quantize_row)(const iso_product_kernel *kernel, const float *x, int64_t elements,
+                                 int64_t panel_rows, uint8_t *values, float *scales,
+                                 int32_t *corrections);
+void iso_avx2_quantize_row(const iso_product_kernel *kernel, const float *x, int64_t elements,
+                           int64_t panel_rows, uint8_t *values, float *scales,
+                           int32_t *corrections);
+
+struct iso_product_kernel {
   uint32_t value_bytes;      /* of an activation: 1 int8, 4 f32 */
   uint32_t sub_elements;     /* int8: elements that share a correction, 16 or 32; else 0 */
   int32_t offset;            /* int8: what codes are stored plus; 0 where `minimum` */
@@ -58,11 +71,13 @@ typedef struct iso_product_kernel {
   uint32_t stretch_elements; /* elements that `expand` and `many` take at a time, at most */
   uint32_t stretch_bytes;    /* of an expanded stretch; 0: the packed codes serve as they are */
   uint32_t tile_groups;      /* groups of a tile, 1 to ISO_MAX_TILE_GROUPS */
-  uint32_t few_groups;       /* groups that `few` likes to take together */
-  iso_product_few few[ISO_PANEL_ROWS];   /* by rows - 1 */
+  uint32_t one_groups;       /* groups that `one` likes to take together */
+  /* int8: quantizes one row of a panel; else NULL. */
+  iso_quantize_row quantize;
+  iso_product_one one;
   iso_product_expand expand;             /* NULL where stretch_bytes is 0 */
   iso_product_many many[ISO_PANEL_ROWS]; /* by rows - 1 */
-} iso_product_kernel;
+};
 
 #define ISO_MAX_TILE_GROUPS 4
 
@@ -93,14 +108,6 @@ iso_panel iso_activations_panel(const iso_product_kernel *kernel,
 /* Prepares the panel that starts at `row`, from as many f32 rows. */
 void iso_activations_prepare(const iso_product_kernel *kernel, const iso_activations *activations,
                              int64_t row, const float *const *rows);
-
-/* Quantizes one row of a panel of `panel_rows` to int8: for each 32 elements a scale of
- * max |x| / 127, values rounded to nearest even, within +-127. A block that holds NaN or an
- * infinity gets such a scale, so that it shows in every product. `values`, `scales` and
- * `corrections` point at the row's first entries; entries of a row are panel_rows apart. */
-void iso_avx2_quantize_row(const iso_product_kernel *kernel, const float *x, int64_t elements,
-                           int64_t panel_rows, uint8_t *values, float *scales,
-                           int32_t *corrections);
 
 /* ---- Launch -----------------------------------------------------------------------------------
  */

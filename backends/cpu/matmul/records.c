@@ -1,4 +1,5 @@
-/* The records of matrix products on CPUs. */
+/* The records of matrix products on CPUs, and of what else reads their layout. */
+#include "backends/cpu/matmul/embedding.h"
 #include "backends/cpu/matmul/generic.h"
 #include "backends/cpu/matmul/product.h"
 
@@ -19,10 +20,12 @@
     return iso_product_launch(family(arguments->inputs[1].scheme), queue, arguments);              \
   }
 
+#if defined(__x86_64__)
 DEFINE_PRODUCT(avx2_integer, iso_avx2_integer_kernel)
 DEFINE_PRODUCT(avx2_float, iso_avx2_float_kernel)
 DEFINE_PRODUCT(avx512_integer, iso_avx512_integer_kernel)
 DEFINE_PRODUCT(avx512_float, iso_avx512_float_kernel)
+#endif
 
 #define PACKED_RECORD(TIER, tier_, family_, schemes_)                                              \
   {                                                                                                \
@@ -43,10 +46,23 @@ static const iso_kernel records[] = {
      .rank = ISO_CPU_RANK(ISO_CPU_TIER_BASELINE, 0),
      .workspace = iso_generic_matmul_workspace,
      .launch = iso_generic_matmul_launch},
+    {.size = sizeof(iso_kernel),
+     .op = ISO_OP_EMBEDDING,
+     .name = "embedding.packed",
+     .schemes = QUANTIZED | ISO_CPU_FLOAT_SCHEMES,
+     .activations = ISO_CPU_FLOAT_SCHEMES,
+     .layout = ISO_CPU_LAYOUT_GROUPS,
+     .rank = ISO_CPU_RANK(ISO_CPU_TIER_BASELINE, 0),
+     .workspace = iso_packed_embedding_workspace,
+     .packed_bytes = iso_packed_bytes,
+     .pack = iso_packed_pack,
+     .launch = iso_packed_embedding_launch},
+#if defined(__x86_64__)
     PACKED_RECORD(AVX2, avx2, integer, QUANTIZED),
     PACKED_RECORD(AVX2, avx2, float, ISO_CPU_FLOAT_SCHEMES),
     PACKED_RECORD(AVX512, avx512, integer, QUANTIZED),
     PACKED_RECORD(AVX512, avx512, float, ISO_CPU_FLOAT_SCHEMES),
+#endif
 };
 
 const iso_kernel *const iso_cpu_matmul_records = records;
