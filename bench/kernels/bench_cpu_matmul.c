@@ -84,7 +84,7 @@ static uint64_t read_all(const uint8_t *data, uint64_t bytes) {
     for (int n = 0; n < PEAK_STEPS / 12; n++) {                                                    \
       _Pragma("GCC unroll 12") for (int i = 0; i < 12; i++) {                                      \
         sums[i] = step;                                                                            \
-        __asm__ volatile("" : "+v"(sums[i]));                                                      \
+        __asm__ volatile("" : "+v"(sums[i]), "+v"(a));                                             \
       }                                                                                            \
     }                                                                                              \
     uint64_t result = 0;                                                                           \
@@ -98,7 +98,7 @@ static uint64_t read_all(const uint8_t *data, uint64_t bytes) {
 DEFINE_PEAK(peak_f32_avx2, "avx2,fma", __m256, _mm256_setzero_ps(), _mm256_fmadd_ps(a, b, sums[i]))
 DEFINE_PEAK(peak_f32_avx512, "avx512f", __m512, _mm512_setzero_ps(), _mm512_fmadd_ps(a, b, sums[i]))
 DEFINE_PEAK(peak_int8_avx2, "avx2", __m256i, _mm256_setzero_si256(),
-            _mm256_add_epi16(sums[i], _mm256_maddubs_epi16(a, sums[i])))
+            _mm256_add_epi16(sums[i], _mm256_maddubs_epi16(a, b)))
 DEFINE_PEAK(peak_int8_avx512, "avx512f,avx512vnni", __m512i, _mm512_setzero_si512(),
             _mm512_dpbusd_epi32(sums[i], a, b))
 #endif
