@@ -199,9 +199,10 @@ bool iso_packed_shape_of(iso_scheme scheme, int64_t rows, int64_t elements,
     uint32_t *bytes = field->code ? &shape.code_bytes : &shape.parameter_bytes;
     *bytes += (uint32_t)field->width * field->count * ROWS;
   }
-  shape.code_offset = ((uint64_t)shape.blocks * shape.parameter_bytes + 63) / 64 * 64;
-  shape.group_bytes =
-      shape.code_offset + ((uint64_t)shape.blocks * shape.code_bytes + 63) / 64 * 64;
+  shape.step_blocks = ISO_PACKED_STEP_BLOCKS(shape.parameter_bytes);
+  uint64_t whole_steps = (uint64_t)((shape.blocks + shape.step_blocks - 1) / shape.step_blocks);
+  shape.group_bytes = whole_steps * shape.step_blocks * shape.parameter_bytes +
+                      ((uint64_t)shape.blocks * shape.code_bytes + 63) / 64 * 64;
   *out_shape = shape;
   return true;
 }
@@ -217,6 +218,15 @@ bool iso_packed_shape_of(iso_scheme scheme, int64_t rows, int64_t elements,
 DEFINE_INTERLEAVE(interleave_1, uint8_t)
 DEFINE_INTERLEAVE(interleave_2, uint16_t)
 DEFINE_INTERLEAVE(interleave_4, uint32_t)
+
+/* Parameters and codes of a block in a group. */
+static void block_offsets(const iso_packed_shape *shape, int64_t block, uint64_t *out_parameters,
+                          uint64_t *out_codes) {
+  uint64_t in_step = (uint64_t)(block % shape->step_blocks);
+  uint64_t step = iso_packed_step_offset(shape, block - (int64_t)in_step);
+  *out_parameters = step + in_step * shape->parameter_bytes;
+  *out_codes = step + shape->step_blocks * shape->parameter_bytes + in_step * shape->code_bytes;
+}
 
 /* Puts `count` items of `width` bytes of each row side by side. */
 static void interleave(uint8_t *target, const uint8_t *const from[ROWS], size_t offset,
@@ -240,8 +250,9 @@ static void pack_blocks(const iso_packed_shape *shape, const uint8_t *const rows
   const packed_scheme *scheme = &schemes[shape->scheme];
   uint32_t block_bytes = iso_scheme_get_info(shape->scheme)->block_bytes;
   uint8_t normal[ROWS][MAX_BLOCK_BYTES];
-  uint8_t *parameters = target, *codes = target + shape->code_offset;
   for (int64_t block = 0; block < shape->blocks; block++) {
+    uint64_t parameters, codes;
+    block_offsets(shape, block, &parameters, &codes);
     const uint8_t *from[ROWS];
     for (int row = 0; row < ROWS; row++) {
       const uint8_t *source = rows[row] ? rows[row] + block * block_bytes : zero_block;
@@ -252,8 +263,8 @@ static void pack_blocks(const iso_packed_shape *shape, const uint8_t *const rows
       }
     }
     for (const packed_field *field = scheme->fields; field < scheme->fields + MAX_FIELDS; field++) {
-      uint8_t **at = field->code ? &codes : &parameters;
-      interleave(*at, from, field->offset, field->width, field->count);
+      uint64_t *at = field->code ? &codes : &parameters;
+      interleave(target + *at, from, field->offset, field->width, field->count);
       *at += field->width * field->count * ROWS;
     }
   }
@@ -384,16 +395,17 @@ void iso_packed_decode_row(const iso_packed_shape *shape, const void *packed, in
                            float *out_values) {
   const packed_scheme *scheme = &schemes[shape->scheme];
   const uint8_t *group = (const uint8_t *)packed + (uint64_t)(row / ROWS) * shape->group_bytes;
-  const uint8_t *parameters = group, *codes = group + shape->code_offset;
   int64_t lane = row % ROWS;
   /* Floats are read in runs, as they were packed. */
   unsigned run = shape->parameter_bytes ? 1 : MAX_BLOCK_BYTES / scheme->fields[0].width;
   for (int64_t block = 0; block < shape->blocks; block += run) {
     uint8_t normal[MAX_BLOCK_BYTES], bytes[MAX_BLOCK_BYTES];
+    uint64_t parameters, codes;
+    block_offsets(shape, block, &parameters, &codes);
     unsigned count = shape->blocks - block < run ? (unsigned)(shape->blocks - block) : run;
     for (const packed_field *field = scheme->fields; field < scheme->fields + MAX_FIELDS; field++) {
-      const uint8_t **at = field->code ? &codes : &parameters;
-      collect(normal + field->offset, *at + lane * field->width, field->width,
+      uint64_t *at = field->code ? &codes : &parameters;
+      collect(normal + field->offset, group + *at + lane * field->width, field->width,
               field->count * count);
       *at += field->width * field->count * count * ROWS;
     }

@@ -6,13 +6,17 @@
  * most schemes), and is read front to back by every product.
  *
  * A matrix is ceil(rows / 16) groups of `group_bytes`; missing rows of the last group are zero.
- * A group is a plane of parameters (scales and minimums), padded to 64 bytes, then a plane of
- * codes. Both planes hold the blocks of a row in order. Within a block:
+ * A group is one run of steps. A step is one or two blocks of each row, so that it is whole cache
+ * lines: first their parameters (scales and minimums), then their codes.
  *
  *   parameters  each field item by item, 16 rows next to each other (packed.c lists the fields)
  *   codes       64-byte units, four bytes of each row: of an 8-bit scheme four elements, of a
  *               4-bit scheme the low nibbles are four elements and the high nibbles four others,
  *               as the file's own block has them. Fifth and sixth bits lie in units before.
+ *
+ * Of an odd last block the step has the parameters of two and the codes of one. Parameters in a
+ * plane of their own were tried: two streams at such different speeds reach only half to two
+ * thirds of the read bandwidth that one stream does.
  *
  * Plain floats have no parameters. F32 is a unit of 16 rows an element, F16 half a unit, BF16 a
  * unit a pair of elements (the last pair of an odd row is padded with zero). */
@@ -33,13 +37,21 @@ typedef struct iso_packed_shape {
   uint32_t block_elements;
   uint32_t parameter_bytes; /* of a block of 16 rows */
   uint32_t code_bytes;      /* of a block of 16 rows */
-  uint64_t code_offset;     /* of the plane of codes in a group */
+  uint32_t step_blocks;     /* 1 or 2 */
   uint64_t group_bytes;     /* a multiple of 64 */
 } iso_packed_shape;
 
 /* False when the scheme has no packed layout or a row is not whole blocks. */
 bool iso_packed_shape_of(iso_scheme scheme, int64_t rows, int64_t elements,
                          iso_packed_shape *out_shape);
+
+/* Blocks of a step: as few as make their parameters whole cache lines. */
+#define ISO_PACKED_STEP_BLOCKS(parameter_bytes) ((parameter_bytes) % 64 ? 2 : 1)
+
+/* Offset in a group of the step that `block` begins. */
+static inline uint64_t iso_packed_step_offset(const iso_packed_shape *shape, int64_t block) {
+  return (uint64_t)block * (shape->parameter_bytes + shape->code_bytes);
+}
 
 /* iso_kernel.packed_bytes and .pack of every record with this layout: [rows, elements], or
  * [experts, rows, elements] as one packed matrix after the other. */

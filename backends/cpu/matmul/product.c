@@ -135,13 +135,15 @@ static void one_task(void *context, uint32_t thread, uint32_t n_threads) {
 
 /* ---- Many rows ------------------------------------------------------------------------------ */
 
-/* Asks for the `part`th of `parts` pieces of the packed codes that the next stretch decodes, so
- * that they arrive while this one is multiplied. */
-static void prefetch_part(const uint8_t *codes, uint64_t bytes, int64_t part, int64_t parts) {
+/* Asks for the `part`th of `parts` pieces of the packed bytes that the next stretch decodes, so
+ * that they arrive while this one is multiplied. Always inline, or it is taken for a function
+ * without effect. */
+static inline __attribute__((always_inline)) void
+prefetch_part(const uint8_t *packed, uint64_t bytes, int64_t part, int64_t parts) {
   uint64_t begin = bytes * (uint64_t)part / (uint64_t)parts / 64 * 64;
   uint64_t end = bytes * (uint64_t)(part + 1) / (uint64_t)parts;
   for (; begin < end; begin += 64)
-    __builtin_prefetch(codes + begin, 0, 2);
+    __builtin_prefetch(packed + begin, 0, 2);
 }
 
 /* Rows [row, row_end) times the tile of groups [group, group + n_groups). */
@@ -155,10 +157,9 @@ static void multiply_tile(const product_job *job, const iso_activations *activat
   memset(sums, 0, (size_t)((row_end - row) * width) * sizeof(float));
   for (int64_t k = 0; k < shape->elements; k += kernel->stretch_elements) {
     int64_t count = least(kernel->stretch_elements, shape->elements - k);
-    const uint8_t *codes =
-        first + shape->code_offset + (uint64_t)(k / shape->block_elements) * shape->code_bytes;
-    uint64_t code_bytes = (uint64_t)(count / shape->block_elements) * shape->code_bytes;
-    const uint8_t *tile = kernel->expand ? stretches : codes;
+    const uint8_t *packed = first + iso_packed_step_offset(shape, k / shape->block_elements);
+    uint64_t packed_bytes = iso_packed_step_offset(shape, count / shape->block_elements);
+    const uint8_t *tile = kernel->expand ? stretches : packed;
     uint64_t stride = kernel->expand ? kernel->stretch_bytes : shape->group_bytes;
     for (int64_t i = 0; kernel->expand && i < n_groups; i++)
       kernel->expand(shape, first + (uint64_t)i * shape->group_bytes, k, count,
@@ -167,7 +168,7 @@ static void multiply_tile(const product_job *job, const iso_activations *activat
     for (int64_t panel = 0; panel < panels; panel++) {
       int64_t at = row + panel * ISO_PANEL_ROWS;
       for (int64_t i = 0; i < n_groups; i++)
-        prefetch_part(codes + (uint64_t)i * shape->group_bytes + code_bytes, code_bytes, panel,
+        prefetch_part(packed + (uint64_t)i * shape->group_bytes + packed_bytes, packed_bytes, panel,
                       panels);
       kernel->many[least(ISO_PANEL_ROWS, row_end - at) - 1](
           tile, stride, n_groups, count, iso_activations_panel(kernel, activations, at, k),

@@ -20,7 +20,7 @@ static inline void vec_store(void *to, vec a) { _mm256_storeu_si256(to, a); }
 static inline vec vec_zero(void) { return _mm256_setzero_si256(); }
 static inline vec vec_all(uint8_t byte) { return _mm256_set1_epi8((char)byte); }
 static inline vec vec_all_word(const void *from) {
-  return _mm256_set1_epi32(*(const int32_t *)from);
+  return _mm256_castps_si256(_mm256_broadcast_ss(from));
 }
 static inline vec vec_all_int(int32_t value) { return _mm256_set1_epi32(value); }
 static inline vec vec_and(vec a, vec b) { return _mm256_and_si256(a, b); }
@@ -78,6 +78,7 @@ static inline vecf vecf_load_i8(const void *from) {
           _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)(from))), shift),    \
       _mm256_set1_epi32(15)))
 
-static inline void vec_prefetch(const void *at) { _mm_prefetch(at, _MM_HINT_T0); }
+/* A macro: compilers take a function that only prefetches for one without effect. */
+#define vec_prefetch(at) _mm_prefetch((const char *)(at), _MM_HINT_T0)
 
 #endif

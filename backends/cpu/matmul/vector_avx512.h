@@ -74,6 +74,7 @@ static inline vecf vecf_load_i8(const void *from) {
           _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(from))), shift),    \
       _mm512_set1_epi32(15)))
 
-static inline void vec_prefetch(const void *at) { _mm_prefetch(at, _MM_HINT_T0); }
+/* A macro: compilers take a function that only prefetches for one without effect. */
+#define vec_prefetch(at) _mm_prefetch((const char *)(at), _MM_HINT_T0)
 
 #endif
