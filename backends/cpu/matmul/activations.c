@@ -1,8 +1,6 @@
 /* Where prepared activations lie, and how a panel of them is filled. */
 #include "backends/cpu/matmul/product.h"
 
-#include <string.h>
-
 static uint64_t aligned(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 static uint64_t scale_bytes(const iso_product_kernel *kernel, int64_t rows, int64_t elements) {
@@ -41,9 +39,17 @@ static int64_t panel_rows(const iso_activations *activations, int64_t row) {
   return rest < ISO_PANEL_ROWS ? rest : ISO_PANEL_ROWS;
 }
 
+/* Entries before the part of the panel at `row` that belongs to the stretch from `element` on. */
+static int64_t part_offset(const iso_product_kernel *kernel, const iso_activations *activations,
+                           int64_t row, int64_t element) {
+  int64_t rest = activations->elements - element;
+  int64_t stretch = rest < kernel->stretch_elements ? rest : kernel->stretch_elements;
+  return element * activations->rows + row * stretch;
+}
+
 iso_panel iso_activations_panel(const iso_product_kernel *kernel,
                                 const iso_activations *activations, int64_t row, int64_t element) {
-  int64_t first = row * activations->elements + element * panel_rows(activations, row);
+  int64_t first = part_offset(kernel, activations, row, element);
   iso_panel panel = {.values = activations->values + first * kernel->value_bytes};
   if (kernel->value_bytes == 1) {
     panel.scales = activations->scales + first / ISO_ACTIVATION_BLOCK;
@@ -55,19 +61,19 @@ iso_panel iso_activations_panel(const iso_product_kernel *kernel,
 void iso_activations_prepare(const iso_product_kernel *kernel, const iso_activations *activations,
                              int64_t row, const float *const *rows) {
   int64_t n_rows = panel_rows(activations, row), elements = activations->elements;
-  int64_t first = row * elements;
-  if (kernel->value_bytes == 1) {
+  for (int64_t k = 0; k < elements; k += kernel->stretch_elements) {
+    int64_t first = part_offset(kernel, activations, row, k), rest = elements - k;
+    int64_t count = rest < kernel->stretch_elements ? rest : kernel->stretch_elements;
+    if (kernel->value_bytes == 1) {
+      for (int64_t r = 0; r < n_rows; r++)
+        kernel->quantize(kernel, rows[r] + k, count, n_rows, activations->values + first + 4 * r,
+                         activations->scales + first / ISO_ACTIVATION_BLOCK + r,
+                         activations->corrections + first / kernel->sub_elements + r);
+      continue;
+    }
+    float *values = (float *)(void *)activations->values + first;
     for (int64_t r = 0; r < n_rows; r++)
-      kernel->quantize(kernel, rows[r], elements, n_rows, activations->values + first + 4 * r,
-                       activations->scales + first / ISO_ACTIVATION_BLOCK + r,
-                       activations->corrections + first / kernel->sub_elements + r);
-    return;
+      for (int64_t i = 0; i < count; i++)
+        values[i * n_rows + r] = rows[r][k + i];
   }
-  float *values = (float *)(void *)activations->values + first;
-  if (n_rows == 1)
-    memcpy(values, rows[0], (size_t)elements * sizeof(float));
-  else
-    for (int64_t r = 0; r < n_rows; r++)
-      for (int64_t k = 0; k < elements; k++)
-        values[k * n_rows + r] = rows[r][k];
 }

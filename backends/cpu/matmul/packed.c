@@ -5,16 +5,19 @@
 
 #include <string.h>
 
-#define ROWS ISO_CPU_GROUP_ROWS
-#define MAX_FIELDS 4
+#define QUANTIZED_ROWS ISO_CPU_QUANTIZED_ROWS
+#define MAX_ROWS ISO_CPU_FLOAT_ROWS
+#define MAX_FIELDS 9
 #define MAX_BLOCK_BYTES 256
 
-/* A run of `count` items of `width` bytes at `offset` of a block in normal form. */
+/* `count` items of `width` bytes from byte `from` of a block in normal form. In the packed block
+ * an item is its `width` bytes of every row; item 0 goes to unit `unit`, the next ones `step`
+ * units on, where a unit is one item. Parameters and codes are counted apart. */
 typedef struct packed_field {
-  uint16_t offset;
-  uint8_t width;
-  uint8_t count;
   bool code;
+  uint8_t width;
+  uint16_t from;
+  uint8_t count, unit, step;
 } packed_field;
 
 /* A block is brought to a normal form, in which every field is whole bytes in a useful order, by
@@ -145,43 +148,48 @@ static void q3_k_restore(const uint8_t *normal, uint8_t *out_block) {
   memcpy(out_block + offsetof(iso_block_q3_k, scale), normal + 112, 2);
 }
 
-/* ---- The fields of each scheme, in the order in which they are packed ---------------------- */
+/* ---- The fields of each scheme ---------------------------------------------------------- */
 
-#define PARAMETER(offset, width, count)                                                            \
-  { offset, width, count, false }
-#define CODE(offset, count)                                                                        \
-  { offset, 4, count, true }
+#define BYTES(from, count, unit)                                                                   \
+  { false, 1, from, count, unit, 1 }
+#define HALVES(from, count)                                                                        \
+  { false, 2, from, count, 0, 1 }
+#define WORDS(from, count, unit, step)                                                             \
+  { true, 4, from, count, unit, step }
 
+/* Halves come first and are 2 units of bytes each. Where a scheme has bits apart from its codes,
+ * the first codes that need them alternate with them. */
 static const packed_scheme schemes[ISO_SCHEME_COUNT] = {
-    [ISO_SCHEME_F32] = {.fields = {CODE(0, 1)}},
-    [ISO_SCHEME_F16] = {.fields = {{0, 2, 1, true}}},
-    [ISO_SCHEME_BF16] = {.fields = {CODE(0, 1)}},
-    [ISO_SCHEME_Q8_0] = {.fields = {PARAMETER(0, 2, 1), CODE(2, 8)},
+    [ISO_SCHEME_F32] = {.fields = {WORDS(0, 1, 0, 1)}},
+    [ISO_SCHEME_F16] = {.fields = {{true, 2, 0, 1, 0, 1}}},
+    [ISO_SCHEME_BF16] = {.fields = {WORDS(0, 1, 0, 1)}},
+    [ISO_SCHEME_Q8_0] = {.fields = {HALVES(0, 1), WORDS(2, 8, 0, 1)},
                          .normalize = q8_0_flip,
                          .restore = q8_0_flip},
-    [ISO_SCHEME_Q4_0] = {.fields = {PARAMETER(0, 2, 1), CODE(2, 4)}},
-    [ISO_SCHEME_Q4_1] = {.fields = {PARAMETER(0, 2, 2), CODE(4, 4)}},
-    [ISO_SCHEME_Q5_0] = {.fields = {PARAMETER(0, 2, 1), CODE(2, 1), CODE(6, 4)},
+    [ISO_SCHEME_Q4_0] = {.fields = {HALVES(0, 1), WORDS(2, 4, 0, 1)}},
+    [ISO_SCHEME_Q4_1] = {.fields = {HALVES(0, 2), WORDS(4, 4, 0, 1)}},
+    [ISO_SCHEME_Q5_0] = {.fields = {HALVES(0, 1), WORDS(2, 5, 0, 1)},
                          .normalize = q5_0_normalize,
                          .restore = q5_0_restore},
-    [ISO_SCHEME_Q5_1] = {.fields = {PARAMETER(0, 2, 2), CODE(4, 1), CODE(8, 4)},
+    [ISO_SCHEME_Q5_1] = {.fields = {HALVES(0, 2), WORDS(4, 5, 0, 1)},
                          .normalize = q5_1_normalize,
                          .restore = q5_1_restore},
-    [ISO_SCHEME_IQ4_NL] = {.fields = {PARAMETER(0, 2, 1), CODE(2, 4)}},
-    [ISO_SCHEME_Q2_K] = {.fields = {PARAMETER(80, 2, 2), PARAMETER(0, 1, 16), CODE(16, 16)}},
-    [ISO_SCHEME_Q3_K] = {.fields = {PARAMETER(112, 2, 1), PARAMETER(96, 1, 16), CODE(0, 8),
-                                    CODE(32, 16)},
+    [ISO_SCHEME_IQ4_NL] = {.fields = {HALVES(0, 1), WORDS(2, 4, 0, 1)}},
+    [ISO_SCHEME_Q2_K] = {.fields = {HALVES(80, 2), BYTES(0, 16, 4), WORDS(16, 16, 0, 1)}},
+    [ISO_SCHEME_Q3_K] = {.fields = {HALVES(112, 1), BYTES(96, 16, 2), WORDS(0, 8, 0, 2),
+                                    WORDS(32, 8, 1, 2), WORDS(64, 8, 16, 1)},
                          .normalize = q3_k_normalize,
                          .restore = q3_k_restore},
-    [ISO_SCHEME_Q4_K] = {.fields = {PARAMETER(0, 2, 2), PARAMETER(4, 1, 16), CODE(20, 32)},
+    [ISO_SCHEME_Q4_K] = {.fields = {HALVES(0, 2), BYTES(4, 16, 4), WORDS(20, 32, 0, 1)},
                          .normalize = q4_k_normalize,
                          .restore = q4_k_restore},
-    [ISO_SCHEME_Q5_K] = {.fields = {PARAMETER(0, 2, 2), PARAMETER(4, 1, 16), CODE(20, 8),
-                                    CODE(52, 32)},
+    [ISO_SCHEME_Q5_K] = {.fields = {HALVES(0, 2), BYTES(4, 16, 4), WORDS(20, 8, 0, 2),
+                                    WORDS(52, 8, 1, 2), WORDS(84, 24, 16, 1)},
                          .normalize = q5_k_normalize,
                          .restore = q5_k_restore},
-    [ISO_SCHEME_Q6_K] = {.fields = {PARAMETER(208, 2, 1), PARAMETER(192, 1, 16), CODE(128, 16),
-                                    CODE(0, 32)}},
+    [ISO_SCHEME_Q6_K] = {.fields = {HALVES(208, 1), BYTES(192, 16, 2), WORDS(128, 8, 0, 2),
+                                    WORDS(0, 8, 1, 2), WORDS(32, 8, 16, 1), WORDS(160, 8, 24, 2),
+                                    WORDS(64, 8, 25, 2), WORDS(96, 8, 40, 1)}},
 };
 
 bool iso_packed_shape_of(iso_scheme scheme, int64_t rows, int64_t elements,
@@ -192,12 +200,13 @@ bool iso_packed_shape_of(iso_scheme scheme, int64_t rows, int64_t elements,
     return false;
   iso_packed_shape shape = {.scheme = scheme, .rows = rows, .elements = elements};
   shape.block_elements = scheme == ISO_SCHEME_BF16 ? 2 : info->block_elements;
-  shape.groups = (rows + ROWS - 1) / ROWS;
+  bool quantized = info->kind == ISO_SCHEME_KIND_BLOCK;
+  shape.group_rows = quantized ? ISO_CPU_QUANTIZED_ROWS : ISO_CPU_FLOAT_ROWS;
+  shape.groups = (rows + shape.group_rows - 1) / shape.group_rows;
   shape.blocks = (elements + shape.block_elements - 1) / shape.block_elements;
-  for (const packed_field *field = schemes[scheme].fields;
-       field < schemes[scheme].fields + MAX_FIELDS; field++) {
+  for (const packed_field *field = schemes[scheme].fields; field->count; field++) {
     uint32_t *bytes = field->code ? &shape.code_bytes : &shape.parameter_bytes;
-    *bytes += (uint32_t)field->width * field->count * ROWS;
+    *bytes += (uint32_t)field->width * field->count * shape.group_rows;
   }
   shape.step_blocks = ISO_PACKED_STEP_BLOCKS(shape.parameter_bytes);
   uint64_t whole_steps = (uint64_t)((shape.blocks + shape.step_blocks - 1) / shape.step_blocks);
@@ -210,14 +219,26 @@ bool iso_packed_shape_of(iso_scheme scheme, int64_t rows, int64_t elements,
 /* ---- Packing ------------------------------------------------------------------------------ */
 
 #define DEFINE_INTERLEAVE(name, type)                                                              \
-  static void name(uint8_t *target, const uint8_t *const from[ROWS], int64_t count) {              \
-    for (int64_t i = 0; i < count; i++)                                                            \
-      for (int row = 0; row < ROWS; row++, target += sizeof(type))                                 \
-        memcpy(target, from[row] + i * (int64_t)sizeof(type), sizeof(type));                       \
+  static void name(uint8_t *target, const uint8_t *const *from, unsigned rows, unsigned count,     \
+                   size_t step) {                                                                  \
+    for (unsigned i = 0; i < count; i++, target += step)                                           \
+      for (unsigned row = 0; row < rows; row++)                                                    \
+        memcpy(target + row * sizeof(type), from[row] + i * sizeof(type), sizeof(type));           \
   }
 DEFINE_INTERLEAVE(interleave_1, uint8_t)
 DEFINE_INTERLEAVE(interleave_2, uint16_t)
 DEFINE_INTERLEAVE(interleave_4, uint32_t)
+
+/* Puts `count` items of `width` bytes of each row side by side, items `step` bytes apart. */
+static void interleave(uint8_t *target, const uint8_t *const *from, unsigned rows, unsigned width,
+                       unsigned count, size_t step) {
+  if (width == 4)
+    interleave_4(target, from, rows, count, step);
+  else if (width == 2)
+    interleave_2(target, from, rows, count, step);
+  else
+    interleave_1(target, from, rows, count, step);
+}
 
 /* Parameters and codes of a block in a group. */
 static void block_offsets(const iso_packed_shape *shape, int64_t block, uint64_t *out_parameters,
@@ -228,66 +249,62 @@ static void block_offsets(const iso_packed_shape *shape, int64_t block, uint64_t
   *out_codes = step + shape->step_blocks * shape->parameter_bytes + in_step * shape->code_bytes;
 }
 
-/* Puts `count` items of `width` bytes of each row side by side. */
-static void interleave(uint8_t *target, const uint8_t *const from[ROWS], size_t offset,
-                       unsigned width, int64_t count) {
-  const uint8_t *at[ROWS];
-  for (int row = 0; row < ROWS; row++)
-    at[row] = from[row] + offset;
-  if (width == 4)
-    interleave_4(target, at, count);
-  else if (width == 2)
-    interleave_2(target, at, count);
-  else
-    interleave_1(target, at, count);
+/* Where a field of a packed block begins, and bytes from item to item. */
+static uint64_t field_offset(const packed_field *field, unsigned rows) {
+  return (uint64_t)field->unit * field->width * rows;
+}
+
+static size_t field_step(const packed_field *field, unsigned rows) {
+  return (size_t)field->step * field->width * rows;
 }
 
 static const uint8_t zero_block[MAX_BLOCK_BYTES];
 
 /* A group of quantized rows, block by block; `rows` holds NULL past the last row. */
-static void pack_blocks(const iso_packed_shape *shape, const uint8_t *const rows[ROWS],
+static void pack_blocks(const iso_packed_shape *shape, const uint8_t *const *rows,
                         uint8_t *target) {
   const packed_scheme *scheme = &schemes[shape->scheme];
   uint32_t block_bytes = iso_scheme_get_info(shape->scheme)->block_bytes;
-  uint8_t normal[ROWS][MAX_BLOCK_BYTES];
+  uint8_t normal[QUANTIZED_ROWS][MAX_BLOCK_BYTES];
   for (int64_t block = 0; block < shape->blocks; block++) {
+    const uint8_t *from[QUANTIZED_ROWS];
     uint64_t parameters, codes;
     block_offsets(shape, block, &parameters, &codes);
-    const uint8_t *from[ROWS];
-    for (int row = 0; row < ROWS; row++) {
-      const uint8_t *source = rows[row] ? rows[row] + block * block_bytes : zero_block;
-      from[row] = source;
+    for (int row = 0; row < QUANTIZED_ROWS; row++) {
+      from[row] = rows[row] ? rows[row] + block * block_bytes : zero_block;
       if (scheme->normalize && rows[row]) {
-        scheme->normalize(source, normal[row]);
+        scheme->normalize(from[row], normal[row]);
         from[row] = normal[row];
       }
     }
-    for (const packed_field *field = scheme->fields; field < scheme->fields + MAX_FIELDS; field++) {
-      uint64_t *at = field->code ? &codes : &parameters;
-      interleave(target + *at, from, field->offset, field->width, field->count);
-      *at += field->width * field->count * ROWS;
+    for (const packed_field *field = scheme->fields; field->count; field++) {
+      const uint8_t *items[QUANTIZED_ROWS];
+      for (int row = 0; row < QUANTIZED_ROWS; row++)
+        items[row] = from[row] + field->from;
+      interleave(target + (field->code ? codes : parameters) + field_offset(field, QUANTIZED_ROWS),
+                 items, QUANTIZED_ROWS, field->width, field->count,
+                 field_step(field, QUANTIZED_ROWS));
     }
   }
 }
 
-/* A group of float rows, `source_bytes` long, as one run. */
-static void pack_floats(const iso_packed_shape *shape, const uint8_t *const rows[ROWS],
+/* A group of float rows, `source_bytes` long, in runs of items. */
+static void pack_floats(const iso_packed_shape *shape, const uint8_t *const *rows,
                         uint64_t source_bytes, uint8_t *target) {
-  unsigned width = schemes[shape->scheme].fields[0].width;
-  int64_t whole = (int64_t)(source_bytes / width);
-  for (int64_t i = 0; i < whole; i += MAX_BLOCK_BYTES / width) {
-    const uint8_t *from[ROWS];
-    int64_t count = whole - i < MAX_BLOCK_BYTES / width ? whole - i : MAX_BLOCK_BYTES / width;
-    for (int row = 0; row < ROWS; row++)
-      from[row] = rows[row] ? rows[row] + i * width : zero_block;
-    interleave(target + i * width * ROWS, from, 0, width, count);
+  unsigned width = schemes[shape->scheme].fields[0].width, n_rows = shape->group_rows;
+  uint64_t run = MAX_BLOCK_BYTES, whole = source_bytes / width * width;
+  for (uint64_t at = 0; at < whole; at += run) {
+    const uint8_t *from[MAX_ROWS];
+    for (unsigned row = 0; row < n_rows; row++)
+      from[row] = rows[row] ? rows[row] + at : zero_block;
+    interleave(target + at * n_rows, from, n_rows, width,
+               (unsigned)((whole - at < run ? whole - at : run) / width), (size_t)width * n_rows);
   }
-  uint64_t rest = source_bytes - (uint64_t)whole * width;
-  uint8_t *tail = target + whole * width * ROWS;
-  for (int row = 0; rest && row < ROWS; row++, tail += width) {
+  uint8_t *tail = target + whole * n_rows;
+  for (unsigned row = 0; whole < source_bytes && row < n_rows; row++, tail += width) {
     memset(tail, 0, width);
     if (rows[row])
-      memcpy(tail, rows[row] + whole * width, rest);
+      memcpy(tail, rows[row] + whole, source_bytes - whole);
   }
 }
 
@@ -305,9 +322,9 @@ static void pack_task(void *context, uint32_t thread, uint32_t n_threads) {
   int64_t begin, end;
   iso_cpu_share(shape->groups * job->matrices, 1, thread, n_threads, &begin, &end);
   for (int64_t group = begin; group < end; group++) {
-    int64_t matrix = group / shape->groups, first = group % shape->groups * ROWS;
-    const uint8_t *rows[ROWS];
-    for (int row = 0; row < ROWS; row++)
+    int64_t matrix = group / shape->groups, first = group % shape->groups * shape->group_rows;
+    const uint8_t *rows[MAX_ROWS];
+    for (unsigned row = 0; row < shape->group_rows; row++)
       rows[row] =
           first + row < shape->rows
               ? job->source + (uint64_t)(matrix * shape->rows + first + row) * job->row_bytes
@@ -373,42 +390,42 @@ iso_status iso_packed_pack(iso_queue *queue, const iso_host_weight *weight, iso_
 /* ---- Reading a row back --------------------------------------------------------------------- */
 
 #define DEFINE_COLLECT(name, type)                                                                 \
-  static void name(uint8_t *target, const uint8_t *from, unsigned count) {                         \
-    for (unsigned i = 0; i < count; i++)                                                           \
-      memcpy(target + i * sizeof(type), from + i * sizeof(type) * ROWS, sizeof(type));             \
+  static void name(uint8_t *target, const uint8_t *from, unsigned count, size_t step) {            \
+    for (unsigned i = 0; i < count; i++, from += step)                                             \
+      memcpy(target + i * sizeof(type), from, sizeof(type));                                       \
   }
 DEFINE_COLLECT(collect_1, uint8_t)
 DEFINE_COLLECT(collect_2, uint16_t)
 DEFINE_COLLECT(collect_4, uint32_t)
 
-/* Takes every ROWS'th item of `width` bytes: the inverse of interleave() for one row. */
-static void collect(uint8_t *target, const uint8_t *from, unsigned width, unsigned count) {
+/* Takes `count` items of one row: the inverse of interleave() for that row. */
+static void collect(uint8_t *target, const uint8_t *from, unsigned width, unsigned count,
+                    size_t step) {
   if (width == 4)
-    collect_4(target, from, count);
+    collect_4(target, from, count, step);
   else if (width == 2)
-    collect_2(target, from, count);
+    collect_2(target, from, count, step);
   else
-    collect_1(target, from, count);
+    collect_1(target, from, count, step);
 }
 
 void iso_packed_decode_row(const iso_packed_shape *shape, const void *packed, int64_t row,
                            float *out_values) {
   const packed_scheme *scheme = &schemes[shape->scheme];
-  const uint8_t *group = (const uint8_t *)packed + (uint64_t)(row / ROWS) * shape->group_bytes;
-  int64_t lane = row % ROWS;
-  /* Floats are read in runs, as they were packed. */
+  unsigned n_rows = shape->group_rows, lane = (unsigned)(row % n_rows);
+  const uint8_t *group = (const uint8_t *)packed + (uint64_t)(row / n_rows) * shape->group_bytes;
+  /* Floats are read in runs of blocks of one item. */
   unsigned run = shape->parameter_bytes ? 1 : MAX_BLOCK_BYTES / scheme->fields[0].width;
   for (int64_t block = 0; block < shape->blocks; block += run) {
     uint8_t normal[MAX_BLOCK_BYTES], bytes[MAX_BLOCK_BYTES];
     uint64_t parameters, codes;
     block_offsets(shape, block, &parameters, &codes);
     unsigned count = shape->blocks - block < run ? (unsigned)(shape->blocks - block) : run;
-    for (const packed_field *field = scheme->fields; field < scheme->fields + MAX_FIELDS; field++) {
-      uint64_t *at = field->code ? &codes : &parameters;
-      collect(normal + field->offset, group + *at + lane * field->width, field->width,
-              field->count * count);
-      *at += field->width * field->count * count * ROWS;
-    }
+    for (const packed_field *field = scheme->fields; field->count; field++)
+      collect(normal + field->from,
+              group + (field->code ? codes : parameters) + field_offset(field, n_rows) +
+                  lane * field->width,
+              field->width, field->count * count, field_step(field, n_rows));
     if (scheme->restore)
       scheme->restore(normal, bytes);
     int64_t done = block * shape->block_elements, rest = shape->elements - done;

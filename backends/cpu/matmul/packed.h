@@ -1,42 +1,48 @@
 /* The packed layout of weights for matrix products on CPUs: ISO_CPU_LAYOUT_GROUPS.
  *
- * Sixteen output rows make a group, in which what belongs to the same place of each row lies
- * together, so that a vector holds 16 rows (or 8) and no kernel ever adds across its lanes. One
- * layout serves every instruction tier, costs at most 4% over the file's bytes (Q3_K; nothing for
- * most schemes), and is read front to back by every product.
+ * Sixteen output rows (64 of a float weight) make a group, in which what belongs to the same
+ * place of each row lies together, so that a vector holds 16 rows (or 8) and no kernel ever adds
+ * across its lanes. One layout serves every instruction tier, costs at most 4% over the file's
+ * bytes (Q3_K; nothing for most schemes), and is read front to back by every product.
  *
- * A matrix is ceil(rows / 16) groups of `group_bytes`; missing rows of the last group are zero.
- * A group is one run of steps. A step is one or two blocks of each row, so that it is whole cache
- * lines: first their parameters (scales and minimums), then their codes.
+ * A matrix is ceil(rows / group_rows) groups of `group_bytes`; missing rows of the last group are
+ * zero. A group is one run of steps. A step is one or two blocks of each row, so that it is whole
+ * cache lines: first their parameters (scales and minimums), then their codes.
  *
- *   parameters  each field item by item, 16 rows next to each other (packed.c lists the fields)
+ *   parameters  each item of 16 rows next to each other
  *   codes       64-byte units, four bytes of each row: of an 8-bit scheme four elements, of a
  *               4-bit scheme the low nibbles are four elements and the high nibbles four others,
- *               as the file's own block has them. Fifth and sixth bits lie in units before.
+ *               as the file's own block has them. Fifth and sixth bits lie in units before those
+ *               that they belong to. The tables in packed.c say where each item goes.
  *
- * Of an odd last block the step has the parameters of two and the codes of one. Parameters in a
- * plane of their own were tried: two streams at such different speeds reach only half to two
- * thirds of the read bandwidth that one stream does.
+ * Of an odd last block the step has the parameters of two and the codes of one.
  *
- * Plain floats have no parameters. F32 is a unit of 16 rows an element, F16 half a unit, BF16 a
- * unit a pair of elements (the last pair of an odd row is padded with zero). */
+ * Floats have no parameters. An element of F32 is 256 bytes (64 rows), of F16 128 bytes; BF16 has
+ * pairs of elements, 4 bytes a row (the last pair of an odd row is padded with zero).
+ *
+ * Everything is ordered by first use because nothing else reaches the read bandwidth: parameters
+ * in a plane of their own, a stream beside that of the codes, halved it, as did four groups of 16
+ * float rows at a time. */
 #ifndef ISOMER_BACKENDS_CPU_MATMUL_PACKED_H
 #define ISOMER_BACKENDS_CPU_MATMUL_PACKED_H
 
 #include "backends/cpu/cpu.h"
 
 #define ISO_CPU_LAYOUT_GROUPS 1u
-#define ISO_CPU_GROUP_ROWS 16
+/* Rows of a group. */
+#define ISO_CPU_QUANTIZED_ROWS 16
+#define ISO_CPU_FLOAT_ROWS 64
 
 /* Where the parts of a packed matrix lie. */
 typedef struct iso_packed_shape {
   iso_scheme scheme;
   int64_t rows, elements; /* N and K */
-  int64_t groups;         /* ceil(rows / 16) */
+  int64_t groups;         /* ceil(rows / group_rows) */
   int64_t blocks;         /* of a row; BF16: pairs, F16 and F32: elements */
   uint32_t block_elements;
-  uint32_t parameter_bytes; /* of a block of 16 rows */
-  uint32_t code_bytes;      /* of a block of 16 rows */
+  uint32_t group_rows;
+  uint32_t parameter_bytes; /* of a block of a group */
+  uint32_t code_bytes;      /* of a block of a group */
   uint32_t step_blocks;     /* 1 or 2 */
   uint64_t group_bytes;     /* a multiple of 64 */
 } iso_packed_shape;

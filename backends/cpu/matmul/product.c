@@ -4,7 +4,6 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#define GROUP ISO_CPU_GROUP_ROWS
 /* Most activation rows that one expanded stretch is used for. */
 #define MAX_CHUNK_ROWS 512
 #define MIN_CHUNK_ROWS 32
@@ -12,8 +11,8 @@
 #define TILES_PER_THREAD 4
 /* Weight bytes that are worth waking one more thread for. */
 #define BYTES_PER_THREAD (INT64_C(16) << 10)
-/* Groups whose results are stored at once, when there is one row. */
-#define STORE_GROUPS 4
+/* Results of a row that are stored at once, when there are few rows: whole groups. */
+#define STORE_FEATURES 64
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
@@ -25,30 +24,32 @@ static uint64_t row_buffer_bytes(int64_t elements) {
   return aligned((uint64_t)elements * sizeof(float)) * ISO_PANEL_ROWS;
 }
 
-/* Rows up to this are prepared by every thread for itself: cheaper than to wait for another. */
-#define PRIVATE_ROWS ISO_PANEL_ROWS
-
 /* Scratch of a thread: 4 rows as f32; activations of its own; a tile of stretches; its sums. */
 typedef struct scratch_layout {
   uint64_t activations, stretches, sums, total; /* offsets in bytes */
 } scratch_layout;
 
-static scratch_layout scratch_of(const iso_product_kernel *kernel, int64_t rows, int64_t elements) {
+static scratch_layout scratch_of(const iso_product_kernel *kernel, int64_t rows,
+                                 const iso_packed_shape *shape) {
+  int64_t elements = shape->elements;
   scratch_layout layout = {.activations = row_buffer_bytes(elements)};
   layout.stretches =
-      layout.activations + iso_activations_bytes(kernel, least(rows, PRIVATE_ROWS), elements);
+      layout.activations + iso_activations_bytes(kernel, least(rows, ISO_PANEL_ROWS), elements);
   layout.sums = layout.stretches + (uint64_t)kernel->stretch_bytes * kernel->tile_groups;
   layout.total = layout.sums + (uint64_t)least((rows + 3) / 4 * 4, MAX_CHUNK_ROWS) *
-                                   kernel->tile_groups * GROUP * sizeof(float);
+                                   kernel->tile_groups * shape->group_rows * sizeof(float);
   return layout;
 }
 
 uint64_t iso_product_workspace(const iso_product_kernel *kernel, const iso_device *device,
                                const iso_op_arguments *arguments) {
+  const iso_tensor *weight = &arguments->inputs[1];
   int64_t rows = iso_cpu_row_count(&arguments->inputs[0]);
-  int64_t elements = arguments->inputs[1].dims[arguments->inputs[1].n_dims - 1];
-  return iso_cpu_pool_size(device->pool) * scratch_of(kernel, rows, elements).total +
-         iso_activations_bytes(kernel, rows, elements);
+  iso_packed_shape shape;
+  if (!iso_packed_shape_of(weight->scheme, weight->dims[0], weight->dims[1], &shape))
+    return 0;
+  return iso_cpu_pool_size(device->pool) * scratch_of(kernel, rows, &shape).total +
+         iso_activations_bytes(kernel, rows, shape.elements);
 }
 
 typedef struct product_job {
@@ -113,23 +114,25 @@ static iso_activations prepare_own(const product_job *job, uint8_t *scratch) {
   return activations;
 }
 
-/* ---- One row -------------------------------------------------------------------------------- */
+/* ---- Few rows ------------------------------------------------------------------------------- */
 
-static void one_task(void *context, uint32_t thread, uint32_t n_threads) {
+static void few_task(void *context, uint32_t thread, uint32_t n_threads) {
   const product_job *job = context;
   const iso_product_kernel *kernel = job->kernel;
   const iso_packed_shape *shape = &job->shape;
-  int64_t begin, end;
-  iso_cpu_share(shape->groups, kernel->one_groups, thread, n_threads, &begin, &end);
+  int64_t begin, end, step = STORE_FEATURES / shape->group_rows;
+  iso_cpu_share(shape->groups, 1, thread, n_threads, &begin, &end);
   if (begin == end)
     return;
   iso_activations activations = prepare_own(job, job->scratch + thread * job->layout.total);
   iso_panel panel = iso_activations_panel(kernel, &activations, 0, 0);
-  float out[STORE_GROUPS * GROUP];
-  for (int64_t group = begin; group < end; group += STORE_GROUPS) {
-    int64_t count = least(STORE_GROUPS, end - group);
-    kernel->one(shape, job->weight + (uint64_t)group * shape->group_bytes, count, panel, out);
-    store_row(job, 0, group * GROUP, count * GROUP, out);
+  float out[ISO_PANEL_ROWS][STORE_FEATURES];
+  for (int64_t group = begin; group < end; group += step) {
+    int64_t count = least(step, end - group);
+    kernel->few[job->rows - 1](shape, job->weight + (uint64_t)group * shape->group_bytes, count,
+                               panel, out[0], STORE_FEATURES);
+    for (int64_t r = 0; r < job->rows; r++)
+      store_row(job, r, group * shape->group_rows, count * shape->group_rows, out[r]);
   }
 }
 
@@ -152,7 +155,7 @@ static void multiply_tile(const product_job *job, const iso_activations *activat
                           float *sums) {
   const iso_product_kernel *kernel = job->kernel;
   const iso_packed_shape *shape = &job->shape;
-  int64_t width = kernel->tile_groups * GROUP;
+  int64_t width = kernel->tile_groups * shape->group_rows;
   const uint8_t *first = job->weight + (uint64_t)group * shape->group_bytes;
   memset(sums, 0, (size_t)((row_end - row) * width) * sizeof(float));
   for (int64_t k = 0; k < shape->elements; k += kernel->stretch_elements) {
@@ -195,11 +198,11 @@ static void many_task(void *context, uint32_t thread, uint32_t n_threads) {
   product_job *job = context;
   const iso_product_kernel *kernel = job->kernel;
   uint8_t *scratch = job->scratch + thread * job->layout.total;
-  iso_activations activations = job->rows <= PRIVATE_ROWS
+  iso_activations activations = job->rows <= ISO_PANEL_ROWS
                                     ? prepare_own(job, scratch)
                                     : prepare_share(job, scratch, thread, n_threads);
   float *sums = (float *)(void *)(scratch + job->layout.sums);
-  int64_t width = kernel->tile_groups * GROUP;
+  int64_t width = kernel->tile_groups * job->shape.group_rows;
   for (;;) {
     int64_t tile = atomic_fetch_add_explicit(&job->next_tile, 1, memory_order_relaxed);
     if (tile >= job->tiles)
@@ -211,7 +214,7 @@ static void many_task(void *context, uint32_t thread, uint32_t n_threads) {
                   least(kernel->tile_groups, job->shape.groups - group),
                   scratch + job->layout.stretches, sums);
     for (int64_t r = row; r < row_end; r++)
-      store_row(job, r, group * GROUP, width, sums + (r - row) * width);
+      store_row(job, r, group * job->shape.group_rows, width, sums + (r - row) * width);
   }
 }
 
@@ -241,12 +244,12 @@ iso_status iso_product_launch(const iso_product_kernel *kernel, iso_queue *queue
   uint8_t *workspace = iso_cpu_workspace(arguments);
   job.activations = iso_activations_at(kernel, workspace, job.rows, job.shape.elements);
   job.scratch = workspace + iso_activations_bytes(kernel, job.rows, job.shape.elements);
-  job.layout = scratch_of(kernel, job.rows, job.shape.elements);
+  job.layout = scratch_of(kernel, job.rows, &job.shape);
   int64_t bytes = (int64_t)((uint64_t)job.shape.groups * job.shape.group_bytes);
   int64_t passes = (job.rows + ISO_PANEL_ROWS - 1) / ISO_PANEL_ROWS;
   uint32_t n_threads = iso_cpu_threads_for(job.pool, bytes * passes, BYTES_PER_THREAD);
-  if (job.rows == 1) {
-    iso_cpu_parallel(job.pool, n_threads, one_task, &job);
+  if (job.rows <= ISO_PANEL_ROWS && kernel->few[job.rows - 1]) {
+    iso_cpu_parallel(job.pool, n_threads, few_task, &job);
     return ISO_OK;
   }
   plan_tiles(&job, n_threads);

@@ -5,21 +5,24 @@
  * The driver (product.c) prepares the activations once, splits the groups of 16 output rows over
  * the threads, and calls one of two loops that a kernel supplies for a scheme and a tier:
  *
- *   one row    `one` streams a group once, decoding codes in registers. The bytes of the weight
- *              are the floor: every other cost must hide behind them.
- *   more rows  `expand` decodes a stretch of a few groups into the first-level cache; `many`
+ *   few rows   up to 4: `few` streams a group once, decoding codes in registers. The bytes of the
+ *              weight are the floor: every other cost must hide behind them.
+ *   more rows  `expand` decodes a stretch of a tile of groups into the first-level cache; `many`
  *              multiplies it with 4 rows at a time. The multiply-adds are the floor, but for a
  *              handful of rows, where it is still the bytes.
  *
  * Both add the same terms in the same order with the same roundings, so that a row's result does
  * not depend on how many rows came with it, bit for bit.
  *
- * Activations lie in panels of 4 rows, the last one of what is left. A panel of R rows holds
- *   values       [K / 4][R][4] int8 for quantized weights, [K][R] f32 for float weights
- *   scales       [K / 32][R] f32: an int8 value times its scale is the activation
- *   corrections  [K / sub_elements][R]: int32 -offset * sum(values) that integer sums start
+ * Activations lie in panels of 4 rows, the last one of what is left. The part of a panel of R rows
+ * that belongs to a stretch of S elements holds
+ *   values       [S / 4][R][4] int8 for quantized weights, [S][R] f32 for float weights
+ *   scales       [S / 32][R] f32: an int8 value times its scale is the activation
+ *   corrections  [S / sub_elements][R]: int32 -offset * sum(values) that integer sums start
  *                from, or f32 scale * sum(values) that multiplies the minimum; whichever the
- *                scheme needs. */
+ *                scheme needs.
+ * Parts of one stretch lie next to each other, panel by panel, then come those of the next
+ * stretch: the order in which a tile uses them. */
 #ifndef ISOMER_BACKENDS_CPU_MATMUL_PRODUCT_H
 #define ISOMER_BACKENDS_CPU_MATMUL_PRODUCT_H
 
@@ -29,23 +32,23 @@
 /* Elements of an activation that share a scale. */
 #define ISO_ACTIVATION_BLOCK 32
 
-/* Activations of one panel from some element on; all rows advance together. */
+/* Activations of one panel from some stretch on; all rows advance together. */
 typedef struct iso_panel {
   const uint8_t *values;
   const float *scales;
   const void *corrections;
 } iso_panel;
 
-/* What `one` computes: out[i] = the only row of the panel times row i of the groups, for the
- * 16 * n_groups rows of consecutive groups. */
-typedef void (*iso_product_one)(const iso_packed_shape *shape, const uint8_t *groups,
-                                int64_t n_groups, iso_panel panel, float *out);
+/* What `few` computes: out[r * out_stride + i] = row r of a whole panel times row i of
+ * consecutive groups. */
+typedef void (*iso_product_few)(const iso_packed_shape *shape, const uint8_t *groups,
+                                int64_t n_groups, iso_panel panel, float *out, int64_t out_stride);
 
 /* Decodes elements [begin, begin + count) of one group into a stretch. Multiples of the block. */
 typedef void (*iso_product_expand)(const iso_packed_shape *shape, const uint8_t *group,
                                    int64_t begin, int64_t count, uint8_t *out_stretch);
 
-/* sums[r * 16 * tile_groups + i] += the products over `count` elements of a tile of up to
+/* sums[r * tile_groups * group_rows + i] += the products over `count` elements of a tile of up to
  * tile_groups stretches, `stride` bytes from each other. */
 typedef void (*iso_product_many)(const uint8_t *stretches, uint64_t stride, int64_t n_groups,
                                  int64_t count, iso_panel panel, float *sums);
@@ -70,16 +73,14 @@ struct iso_product_kernel {
   bool minimum;              /* int8: the scheme has minimums */
   uint32_t stretch_elements; /* elements that `expand` and `many` take at a time, at most */
   uint32_t stretch_bytes;    /* of an expanded stretch; 0: the packed codes serve as they are */
-  uint32_t tile_groups;      /* groups of a tile, 1 to ISO_MAX_TILE_GROUPS */
-  uint32_t one_groups;       /* groups that `one` likes to take together */
+  uint32_t tile_groups;      /* groups of a tile */
   /* int8: quantizes one row of a panel; else NULL. */
   iso_quantize_row quantize;
-  iso_product_one one;
+  /* By rows - 1; NULL where it would be no faster than `many`. */
+  iso_product_few few[ISO_PANEL_ROWS];
   iso_product_expand expand;             /* NULL where stretch_bytes is 0 */
   iso_product_many many[ISO_PANEL_ROWS]; /* by rows - 1 */
 };
-
-#define ISO_MAX_TILE_GROUPS 4
 
 /* The kernel of a scheme in a tier; NULL where there is none. */
 const iso_product_kernel *iso_avx2_integer_kernel(iso_scheme scheme);
@@ -102,7 +103,8 @@ uint64_t iso_activations_bytes(const iso_product_kernel *kernel, int64_t rows, i
 /* Lays them out in `memory` (64-byte aligned). */
 iso_activations iso_activations_at(const iso_product_kernel *kernel, void *memory, int64_t rows,
                                    int64_t elements);
-/* The panel of rows from `row` (a multiple of 4) on, at `element` (a multiple of 32 for int8). */
+/* The panel of rows from `row` (a multiple of 4) on, from `element` (a multiple of the stretch) on:
+ * one stretch, or all elements where there is no other panel. */
 iso_panel iso_activations_panel(const iso_product_kernel *kernel,
                                 const iso_activations *activations, int64_t row, int64_t element);
 /* Prepares the panel that starts at `row`, from as many f32 rows. */
