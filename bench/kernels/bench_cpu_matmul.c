@@ -1,12 +1,13 @@
 /* Times the CPU's matrix products against the limits of the machine it runs on.
  *
  *   bench_cpu_matmul [--isa avx2|avx512|amx] [--threads n] [--schemes q8_0,q4_0] [--rows 1,512]
- *                    [--n 4096] [--k 4096] [--seconds 0.5]
+ *                    [--n 4096] [--k 4096] [--megabytes 256] [--seconds 0.5]
  *
  * For each scheme and number of rows: the median time, the bytes of packed weights read a second
  * and their share of the read bandwidth, the multiply-adds (two operations each) a second and
  * their share of the tier's peak. Weights rotate through copies larger than the caches, as a
- * model's do. The limits are measured first, on the same threads. */
+ * model's do; --megabytes 0 keeps one copy, to see what is not memory. The limits are measured
+ * first, on the same threads. */
 #include "backends/cpu/cpu.h"
 
 #include <stdarg.h>
@@ -19,7 +20,8 @@
 #include <immintrin.h>
 #endif
 
-#define WORKING_SET (UINT64_C(256) << 20)
+/* Of the bandwidth measurement. */
+#define READ_BYTES (UINT64_C(512) << 20)
 #define MAX_SAMPLES 4096
 
 static void print_log(iso_log_level level, const char *format, ...) {
@@ -84,7 +86,7 @@ static uint64_t read_all(const uint8_t *data, uint64_t bytes) {
     type s0 = zero, s1 = zero, s2 = zero, s3 = zero, s4 = zero, s5 = zero, s6 = zero, s7 = zero;   \
     type s8 = zero, s9 = zero, a = zero, b = zero;                                                 \
     __asm__ volatile("" : "+v"(s0), "+v"(s1), "+v"(s2), "+v"(s3), "+v"(s4));                       \
-    __asm__ volatile("" : "+v"(s5), "+v"(s6), "+v"(s7), "+v"(s8), "+v"(s9));                                                 \
+    __asm__ volatile("" : "+v"(s5), "+v"(s6), "+v"(s7), "+v"(s8), "+v"(s9));                       \
     for (int n = 0; n < PEAK_STEPS / 10; n++) {                                                    \
       step(s0), step(s1), step(s2), step(s3), step(s4);                                            \
       step(s5), step(s6), step(s7), step(s8), step(s9);                                            \
@@ -139,7 +141,7 @@ static double measure_limit(limit_job *job, int kind, double units) {
 
 typedef struct options {
   const char *isa, *schemes, *rows;
-  int64_t n, k;
+  int64_t n, k, megabytes;
   uint32_t threads;
   double seconds;
 } options;
@@ -212,7 +214,8 @@ static void bench_product(bench *b, const options *o, iso_scheme scheme, int64_t
   uint64_t bytes = weight.bytes;
   if (kernel->packed_bytes)
     check(kernel->packed_bytes(b->device, &weight, &bytes), "packed_bytes");
-  uint64_t stride = (bytes + 63) / 64 * 64, copies = WORKING_SET / stride + 1;
+  uint64_t stride = (bytes + 63) / 64 * 64,
+           copies = (uint64_t)o->megabytes * (1 << 20) / stride + 1;
   iso_buffer *weights = allocate(b, copies * stride);
   double pack_start = now();
   for (uint64_t i = 0; i < copies; i++)
@@ -259,14 +262,14 @@ static void open_device(bench *b, const options *o) {
   b->backend = iso_cpu_backend_query(ISO_ABI_VERSION, &host);
   check(b->backend->driver->open(0, &device_options, &b->device), "open");
   check(b->backend->queue->create(b->device, &b->queue), "queue");
-  iso_buffer *data = allocate(b, 2 * WORKING_SET);
-  limit_job job = {.pool = b->device->pool, .data = data->data, .bytes = 2 * WORKING_SET};
+  iso_buffer *data = allocate(b, READ_BYTES);
+  limit_job job = {.pool = b->device->pool, .data = data->data, .bytes = READ_BYTES};
   job.tier = b->device->tier;
   double threads = iso_cpu_pool_size(job.pool);
   if (iso_cpu_pool_size(job.pool) == 1)
     clock_id = CLOCK_THREAD_CPUTIME_ID;
   double lanes = job.tier >= ISO_CPU_TIER_AVX512 ? 16 : 8;
-  b->bandwidth = measure_limit(&job, 0, 2.0 * (double)WORKING_SET);
+  b->bandwidth = measure_limit(&job, 0, (double)READ_BYTES);
   b->peak_f32 = measure_limit(&job, 1, 2 * lanes * PEAK_STEPS * threads);
   b->peak_int8 = measure_limit(&job, 2, 8 * lanes * PEAK_STEPS * threads);
   printf("%s, %s, %d threads: read %.1f GB/s, f32 %.0f GFLOP/s, int8 %.0f GOP/s\n",
@@ -280,6 +283,7 @@ int main(int argc, char **argv) {
                .rows = "1,4,16,512",
                .n = 4096,
                .k = 4096,
+               .megabytes = 256,
                .threads = 1,
                .seconds = 0.5};
   for (int i = 1; i + 1 < argc; i += 2) {
@@ -296,6 +300,8 @@ int main(int argc, char **argv) {
       o.n = atoll(value);
     else if (strcmp(name, "--k") == 0)
       o.k = atoll(value);
+    else if (strcmp(name, "--megabytes") == 0)
+      o.megabytes = atoll(value);
     else if (strcmp(name, "--seconds") == 0)
       o.seconds = atof(value);
   }

@@ -7,17 +7,17 @@
 
 #define QUANTIZED_ROWS ISO_CPU_QUANTIZED_ROWS
 #define MAX_ROWS ISO_CPU_FLOAT_ROWS
-#define MAX_FIELDS 9
+#define MAX_FIELDS 18
 #define MAX_BLOCK_BYTES 256
 
 /* `count` items of `width` bytes from byte `from` of a block in normal form. In the packed block
- * an item is its `width` bytes of every row; item 0 goes to unit `unit`, the next ones `step`
- * units on, where a unit is one item. Parameters and codes are counted apart. */
+ * an item is its `width` bytes of every row; item 0 lies `at` bytes a row into the halves or the
+ * body, the next ones `step` bytes a row on. */
 typedef struct packed_field {
-  bool code;
+  bool body;
   uint8_t width;
   uint16_t from;
-  uint8_t count, unit, step;
+  uint8_t count, at, step;
 } packed_field;
 
 /* A block is brought to a normal form, in which every field is whole bytes in a useful order, by
@@ -92,15 +92,45 @@ static void q5_1_restore(const uint8_t *normal, uint8_t *out_block) {
                collect_fifth_bits);
 }
 
-/* Q4_K and Q5_K: 6-bit scales and minimums become bytes.
- * Normal form: scale, minimum, scales[8], minimums[8], then the rest of the block. */
-static void six_bit_normalize(const uint8_t *block, uint8_t *out_normal, size_t bytes) {
-  memcpy(out_normal, block, 4);
-  iso_q4_k_unpack_scales(block + 4, out_normal + 4, out_normal + 12);
-  memcpy(out_normal + 20, block + 16, bytes - 16);
+/* Transposes 8 x 8 bits: bit j of byte i goes to bit i of byte j (Hacker's Delight, 7-3). */
+static uint64_t transpose_bits(uint64_t x) {
+  uint64_t t = (x ^ x >> 7) & 0x00aa00aa00aa00aa;
+  x ^= t ^ t << 7;
+  t = (x ^ x >> 14) & 0x0000cccc0000cccc;
+  x ^= t ^ t << 14;
+  t = (x ^ x >> 28) & 0x00000000f0f0f0f0;
+  return x ^ t ^ t << 28;
 }
 
-static void six_bit_restore(const uint8_t *normal, uint8_t *out_block, size_t bytes) {
+/* Q3_K and Q5_K keep bit s of byte 4 j + i for element 4 j + i of part s; here it moves to bit j
+ * of byte 4 s + i, so that every part has a word of its own, as Q5_0 has. Its own inverse. */
+static void regroup_high_bits(const uint8_t *from, uint8_t *to) {
+  for (int i = 0; i < 4; i++) {
+    uint64_t bits = 0;
+    for (int j = 0; j < 8; j++)
+      bits |= (uint64_t)from[4 * j + i] << 8 * j;
+    bits = transpose_bits(bits);
+    for (int j = 0; j < 8; j++)
+      to[4 * j + i] = (uint8_t)(bits >> 8 * j);
+  }
+}
+
+/* Q4_K and Q5_K: 6-bit scales and minimums become bytes.
+ * Normal form: scale, minimum, scales[8], minimums[8], high bits of Q5_K, codes. */
+static void q4_k_normalize(const uint8_t *block, uint8_t *out_normal) {
+  memcpy(out_normal, block, 4);
+  iso_q4_k_unpack_scales(block + 4, out_normal + 4, out_normal + 12);
+  memcpy(out_normal + 20, block + 16, 128);
+}
+
+static void q5_k_normalize(const uint8_t *block, uint8_t *out_normal) {
+  memcpy(out_normal, block, 4);
+  iso_q4_k_unpack_scales(block + 4, out_normal + 4, out_normal + 12);
+  regroup_high_bits(block + 16, out_normal + 20);
+  memcpy(out_normal + 52, block + 48, 128);
+}
+
+static void restore_six_bit_scales(const uint8_t *normal, uint8_t *out_block) {
   const uint8_t *scales = normal + 4, *minimums = normal + 12;
   memcpy(out_block, normal, 4);
   for (int i = 0; i < 4; i++) {
@@ -108,37 +138,33 @@ static void six_bit_restore(const uint8_t *normal, uint8_t *out_block, size_t by
     out_block[8 + i] = (uint8_t)(minimums[i] | minimums[i + 4] >> 4 << 6);
     out_block[12 + i] = (uint8_t)((scales[i + 4] & 15) | (minimums[i + 4] & 15) << 4);
   }
-  memcpy(out_block + 16, normal + 20, bytes - 16);
-}
-
-static void q4_k_normalize(const uint8_t *block, uint8_t *out_normal) {
-  six_bit_normalize(block, out_normal, sizeof(iso_block_q4_k));
 }
 
 static void q4_k_restore(const uint8_t *normal, uint8_t *out_block) {
-  six_bit_restore(normal, out_block, sizeof(iso_block_q4_k));
-}
-
-static void q5_k_normalize(const uint8_t *block, uint8_t *out_normal) {
-  six_bit_normalize(block, out_normal, sizeof(iso_block_q5_k));
+  restore_six_bit_scales(normal, out_block);
+  memcpy(out_block + 16, normal + 20, 128);
 }
 
 static void q5_k_restore(const uint8_t *normal, uint8_t *out_block) {
-  six_bit_restore(normal, out_block, sizeof(iso_block_q5_k));
+  restore_six_bit_scales(normal, out_block);
+  regroup_high_bits(normal + 20, out_block + 16);
+  memcpy(out_block + 48, normal + 52, 128);
 }
 
-/* Q3_K: 6-bit scales become signed bytes. Normal form: high, codes, scales[16], scale. */
+/* Q3_K: 6-bit scales become signed bytes. Normal form: high bits, codes, scales[16], scale. */
 static void q3_k_normalize(const uint8_t *block, uint8_t *out_normal) {
   int8_t scales[16];
   iso_q3_k_unpack_scales(block + offsetof(iso_block_q3_k, scales), scales);
-  memcpy(out_normal, block, 96);
+  regroup_high_bits(block, out_normal);
+  memcpy(out_normal + 32, block + 32, 64);
   memcpy(out_normal + 96, scales, 16);
   memcpy(out_normal + 112, block + offsetof(iso_block_q3_k, scale), 2);
 }
 
 static void q3_k_restore(const uint8_t *normal, uint8_t *out_block) {
   uint8_t *packed = out_block + offsetof(iso_block_q3_k, scales);
-  memcpy(out_block, normal, 96);
+  regroup_high_bits(normal, out_block);
+  memcpy(out_block + 32, normal + 32, 64);
   memset(packed, 0, 12);
   for (int i = 0; i < 16; i++) {
     int stored = (int8_t)normal[96 + i] + 32;
@@ -150,46 +176,59 @@ static void q3_k_restore(const uint8_t *normal, uint8_t *out_block) {
 
 /* ---- The fields of each scheme ---------------------------------------------------------- */
 
-#define BYTES(from, count, unit)                                                                   \
-  { false, 1, from, count, unit, 1 }
 #define HALVES(from, count)                                                                        \
-  { false, 2, from, count, 0, 1 }
-#define WORDS(from, count, unit, step)                                                             \
-  { true, 4, from, count, unit, step }
+  { false, 2, from, count, 0, 2 }
+#define BYTES(from, count, at)                                                                     \
+  { true, 1, from, count, at, 1 }
+#define WORDS(from, count, at)                                                                     \
+  { true, 4, from, count, at, 4 }
+#define EVERY_OTHER_WORD(from, count, at)                                                          \
+  { true, 4, from, count, at, 8 }
 
-/* Halves come first and are 2 units of bytes each. Where a scheme has bits apart from its codes,
- * the first codes that need them alternate with them. */
+/* Portions: p counts them, and each line says what it is made of. */
+#define Q2_K_PORTION(p) BYTES(8 * (p), 8, 40 * (p)), WORDS(16 + 32 * (p), 8, 40 * (p) + 8)
+#define Q3_K_PORTION(p)                                                                            \
+  BYTES(96 + 8 * (p), 8, 56 * (p)), WORDS(16 * (p), 4, 56 * (p) + 8),                              \
+      WORDS(32 + 32 * (p), 8, 56 * (p) + 24)
+#define Q4_K_PORTION(p)                                                                            \
+  BYTES(4 + 2 * (p), 2, 36 * (p)), BYTES(12 + 2 * (p), 2, 36 * (p) + 2),                           \
+      WORDS(20 + 32 * (p), 8, 36 * (p) + 4)
+#define Q5_K_PORTION(p)                                                                            \
+  BYTES(4 + 2 * (p), 2, 44 * (p)), BYTES(12 + 2 * (p), 2, 44 * (p) + 2),                           \
+      WORDS(20 + 8 * (p), 2, 44 * (p) + 4), WORDS(52 + 32 * (p), 8, 44 * (p) + 12)
+#define Q6_K_PORTION(p)                                                                            \
+  BYTES(192 + 8 * (p), 8, 104 * (p)), EVERY_OTHER_WORD(128 + 32 * (p), 8, 104 * (p) + 8),          \
+      EVERY_OTHER_WORD(64 * (p), 8, 104 * (p) + 12), WORDS(32 + 64 * (p), 8, 104 * (p) + 72)
+
 static const packed_scheme schemes[ISO_SCHEME_COUNT] = {
-    [ISO_SCHEME_F32] = {.fields = {WORDS(0, 1, 0, 1)}},
-    [ISO_SCHEME_F16] = {.fields = {{true, 2, 0, 1, 0, 1}}},
-    [ISO_SCHEME_BF16] = {.fields = {WORDS(0, 1, 0, 1)}},
-    [ISO_SCHEME_Q8_0] = {.fields = {HALVES(0, 1), WORDS(2, 8, 0, 1)},
+    [ISO_SCHEME_F32] = {.fields = {WORDS(0, 1, 0)}},
+    [ISO_SCHEME_F16] = {.fields = {{true, 2, 0, 1, 0, 2}}},
+    [ISO_SCHEME_BF16] = {.fields = {WORDS(0, 1, 0)}},
+    [ISO_SCHEME_Q8_0] = {.fields = {HALVES(0, 1), WORDS(2, 8, 0)},
                          .normalize = q8_0_flip,
                          .restore = q8_0_flip},
-    [ISO_SCHEME_Q4_0] = {.fields = {HALVES(0, 1), WORDS(2, 4, 0, 1)}},
-    [ISO_SCHEME_Q4_1] = {.fields = {HALVES(0, 2), WORDS(4, 4, 0, 1)}},
-    [ISO_SCHEME_Q5_0] = {.fields = {HALVES(0, 1), WORDS(2, 5, 0, 1)},
+    [ISO_SCHEME_Q4_0] = {.fields = {HALVES(0, 1), WORDS(2, 4, 0)}},
+    [ISO_SCHEME_Q4_1] = {.fields = {HALVES(0, 2), WORDS(4, 4, 0)}},
+    [ISO_SCHEME_Q5_0] = {.fields = {HALVES(0, 1), WORDS(2, 5, 0)},
                          .normalize = q5_0_normalize,
                          .restore = q5_0_restore},
-    [ISO_SCHEME_Q5_1] = {.fields = {HALVES(0, 2), WORDS(4, 5, 0, 1)},
+    [ISO_SCHEME_Q5_1] = {.fields = {HALVES(0, 2), WORDS(4, 5, 0)},
                          .normalize = q5_1_normalize,
                          .restore = q5_1_restore},
-    [ISO_SCHEME_IQ4_NL] = {.fields = {HALVES(0, 1), WORDS(2, 4, 0, 1)}},
-    [ISO_SCHEME_Q2_K] = {.fields = {HALVES(80, 2), BYTES(0, 16, 4), WORDS(16, 16, 0, 1)}},
-    [ISO_SCHEME_Q3_K] = {.fields = {HALVES(112, 1), BYTES(96, 16, 2), WORDS(0, 8, 0, 2),
-                                    WORDS(32, 8, 1, 2), WORDS(64, 8, 16, 1)},
+    [ISO_SCHEME_IQ4_NL] = {.fields = {HALVES(0, 1), WORDS(2, 4, 0)}},
+    [ISO_SCHEME_Q2_K] = {.fields = {HALVES(80, 2), Q2_K_PORTION(0), Q2_K_PORTION(1)}},
+    [ISO_SCHEME_Q3_K] = {.fields = {HALVES(112, 1), Q3_K_PORTION(0), Q3_K_PORTION(1)},
                          .normalize = q3_k_normalize,
                          .restore = q3_k_restore},
-    [ISO_SCHEME_Q4_K] = {.fields = {HALVES(0, 2), BYTES(4, 16, 4), WORDS(20, 32, 0, 1)},
+    [ISO_SCHEME_Q4_K] = {.fields = {HALVES(0, 2), Q4_K_PORTION(0), Q4_K_PORTION(1), Q4_K_PORTION(2),
+                                    Q4_K_PORTION(3)},
                          .normalize = q4_k_normalize,
                          .restore = q4_k_restore},
-    [ISO_SCHEME_Q5_K] = {.fields = {HALVES(0, 2), BYTES(4, 16, 4), WORDS(20, 8, 0, 2),
-                                    WORDS(52, 8, 1, 2), WORDS(84, 24, 16, 1)},
+    [ISO_SCHEME_Q5_K] = {.fields = {HALVES(0, 2), Q5_K_PORTION(0), Q5_K_PORTION(1), Q5_K_PORTION(2),
+                                    Q5_K_PORTION(3)},
                          .normalize = q5_k_normalize,
                          .restore = q5_k_restore},
-    [ISO_SCHEME_Q6_K] = {.fields = {HALVES(208, 1), BYTES(192, 16, 2), WORDS(128, 8, 0, 2),
-                                    WORDS(0, 8, 1, 2), WORDS(32, 8, 16, 1), WORDS(160, 8, 24, 2),
-                                    WORDS(64, 8, 25, 2), WORDS(96, 8, 40, 1)}},
+    [ISO_SCHEME_Q6_K] = {.fields = {HALVES(208, 1), Q6_K_PORTION(0), Q6_K_PORTION(1)}},
 };
 
 bool iso_packed_shape_of(iso_scheme scheme, int64_t rows, int64_t elements,
@@ -205,13 +244,13 @@ bool iso_packed_shape_of(iso_scheme scheme, int64_t rows, int64_t elements,
   shape.groups = (rows + shape.group_rows - 1) / shape.group_rows;
   shape.blocks = (elements + shape.block_elements - 1) / shape.block_elements;
   for (const packed_field *field = schemes[scheme].fields; field->count; field++) {
-    uint32_t *bytes = field->code ? &shape.code_bytes : &shape.parameter_bytes;
+    uint32_t *bytes = field->body ? &shape.body_bytes : &shape.half_bytes;
     *bytes += (uint32_t)field->width * field->count * shape.group_rows;
   }
-  shape.step_blocks = ISO_PACKED_STEP_BLOCKS(shape.parameter_bytes);
-  uint64_t whole_steps = (uint64_t)((shape.blocks + shape.step_blocks - 1) / shape.step_blocks);
-  shape.group_bytes = whole_steps * shape.step_blocks * shape.parameter_bytes +
-                      ((uint64_t)shape.blocks * shape.code_bytes + 63) / 64 * 64;
+  shape.step_blocks = ISO_PACKED_STEP_BLOCKS(shape.half_bytes);
+  uint64_t steps = (uint64_t)((shape.blocks + shape.step_blocks - 1) / shape.step_blocks);
+  uint64_t bodies = (uint64_t)shape.blocks * shape.body_bytes;
+  shape.group_bytes = steps * shape.step_blocks * shape.half_bytes + (bodies + 63) / 64 * 64;
   *out_shape = shape;
   return true;
 }
@@ -240,22 +279,21 @@ static void interleave(uint8_t *target, const uint8_t *const *from, unsigned row
     interleave_1(target, from, rows, count, step);
 }
 
-/* Parameters and codes of a block in a group. */
-static void block_offsets(const iso_packed_shape *shape, int64_t block, uint64_t *out_parameters,
-                          uint64_t *out_codes) {
+/* Where the halves and the body of a block lie in a group. */
+typedef struct block_place {
+  uint64_t halves, body;
+} block_place;
+
+static block_place place_of(const iso_packed_shape *shape, int64_t block) {
   uint64_t in_step = (uint64_t)(block % shape->step_blocks);
   uint64_t step = iso_packed_step_offset(shape, block - (int64_t)in_step);
-  *out_parameters = step + in_step * shape->parameter_bytes;
-  *out_codes = step + shape->step_blocks * shape->parameter_bytes + in_step * shape->code_bytes;
+  return (block_place){.halves = step + in_step * shape->half_bytes,
+                       .body = step + shape->step_blocks * shape->half_bytes +
+                               in_step * shape->body_bytes};
 }
 
-/* Where a field of a packed block begins, and bytes from item to item. */
-static uint64_t field_offset(const packed_field *field, unsigned rows) {
-  return (uint64_t)field->unit * field->width * rows;
-}
-
-static size_t field_step(const packed_field *field, unsigned rows) {
-  return (size_t)field->step * field->width * rows;
+static uint64_t field_offset(const packed_field *field, block_place place, unsigned rows) {
+  return (field->body ? place.body : place.halves) + field->at * rows;
 }
 
 static const uint8_t zero_block[MAX_BLOCK_BYTES];
@@ -268,8 +306,7 @@ static void pack_blocks(const iso_packed_shape *shape, const uint8_t *const *row
   uint8_t normal[QUANTIZED_ROWS][MAX_BLOCK_BYTES];
   for (int64_t block = 0; block < shape->blocks; block++) {
     const uint8_t *from[QUANTIZED_ROWS];
-    uint64_t parameters, codes;
-    block_offsets(shape, block, &parameters, &codes);
+    block_place place = place_of(shape, block);
     for (int row = 0; row < QUANTIZED_ROWS; row++) {
       from[row] = rows[row] ? rows[row] + block * block_bytes : zero_block;
       if (scheme->normalize && rows[row]) {
@@ -281,9 +318,8 @@ static void pack_blocks(const iso_packed_shape *shape, const uint8_t *const *row
       const uint8_t *items[QUANTIZED_ROWS];
       for (int row = 0; row < QUANTIZED_ROWS; row++)
         items[row] = from[row] + field->from;
-      interleave(target + (field->code ? codes : parameters) + field_offset(field, QUANTIZED_ROWS),
-                 items, QUANTIZED_ROWS, field->width, field->count,
-                 field_step(field, QUANTIZED_ROWS));
+      interleave(target + field_offset(field, place, QUANTIZED_ROWS), items, QUANTIZED_ROWS,
+                 field->width, field->count, (size_t)field->step * QUANTIZED_ROWS);
     }
   }
 }
@@ -330,7 +366,7 @@ static void pack_task(void *context, uint32_t thread, uint32_t n_threads) {
               ? job->source + (uint64_t)(matrix * shape->rows + first + row) * job->row_bytes
               : NULL;
     uint8_t *target = job->target + (uint64_t)group * shape->group_bytes;
-    if (shape->parameter_bytes)
+    if (shape->half_bytes)
       pack_blocks(shape, rows, target);
     else
       pack_floats(shape, rows, job->row_bytes, target);
@@ -415,17 +451,15 @@ void iso_packed_decode_row(const iso_packed_shape *shape, const void *packed, in
   unsigned n_rows = shape->group_rows, lane = (unsigned)(row % n_rows);
   const uint8_t *group = (const uint8_t *)packed + (uint64_t)(row / n_rows) * shape->group_bytes;
   /* Floats are read in runs of blocks of one item. */
-  unsigned run = shape->parameter_bytes ? 1 : MAX_BLOCK_BYTES / scheme->fields[0].width;
+  unsigned run = shape->half_bytes ? 1 : MAX_BLOCK_BYTES / scheme->fields[0].width;
   for (int64_t block = 0; block < shape->blocks; block += run) {
     uint8_t normal[MAX_BLOCK_BYTES], bytes[MAX_BLOCK_BYTES];
-    uint64_t parameters, codes;
-    block_offsets(shape, block, &parameters, &codes);
+    block_place place = place_of(shape, block);
     unsigned count = shape->blocks - block < run ? (unsigned)(shape->blocks - block) : run;
     for (const packed_field *field = scheme->fields; field->count; field++)
       collect(normal + field->from,
-              group + (field->code ? codes : parameters) + field_offset(field, n_rows) +
-                  lane * field->width,
-              field->width, field->count * count, field_step(field, n_rows));
+              group + field_offset(field, place, n_rows) + lane * field->width, field->width,
+              field->count * count, (size_t)field->step * n_rows);
     if (scheme->restore)
       scheme->restore(normal, bytes);
     int64_t done = block * shape->block_elements, rest = shape->elements - done;

@@ -6,23 +6,23 @@
  * bytes (Q3_K; nothing for most schemes), and is read front to back by every product.
  *
  * A matrix is ceil(rows / group_rows) groups of `group_bytes`; missing rows of the last group are
- * zero. A group is one run of steps. A step is one or two blocks of each row, so that it is whole
- * cache lines: first their parameters (scales and minimums), then their codes.
+ * zero. A group is one run of steps. A step is one or two blocks of each row: a cache line with
+ * their half scales and minimums, then the body of each. A body is a run of portions, one in a
+ * block of 32, two or four in a super-block of 256:
  *
- *   parameters  each item of 16 rows next to each other
- *   codes       64-byte units, four bytes of each row: of an 8-bit scheme four elements, of a
- *               4-bit scheme the low nibbles are four elements and the high nibbles four others,
- *               as the file's own block has them. Fifth and sixth bits lie in units before those
- *               that they belong to. The tables in packed.c say where each item goes.
+ *   bytes  the small scales and minimums of the portion, each of 16 rows next to each other
+ *   codes  64-byte units, four bytes of each row: of an 8-bit scheme four elements, of a 4-bit
+ *          scheme the low nibbles are four elements and the high nibbles four others, as the
+ *          file's own block has them. Fifth and sixth bits come just before what needs them.
  *
- * Of an odd last block the step has the parameters of two and the codes of one.
+ * Of an odd last block the step has the line of halves and one body.
  *
- * Floats have no parameters. An element of F32 is 256 bytes (64 rows), of F16 128 bytes; BF16 has
+ * Floats have no scales. An element of F32 is 256 bytes (64 rows), of F16 128 bytes; BF16 has
  * pairs of elements, 4 bytes a row (the last pair of an odd row is padded with zero).
  *
- * Everything is ordered by first use because nothing else reaches the read bandwidth: parameters
- * in a plane of their own, a stream beside that of the codes, halved it, as did four groups of 16
- * float rows at a time. */
+ * All is in the order of its first use, as only that reaches the read bandwidth: scales in a plane
+ * of their own, a second stream beside that of the codes, halved it; so did all small scales of a
+ * super-block, or of two, before the codes. */
 #ifndef ISOMER_BACKENDS_CPU_MATMUL_PACKED_H
 #define ISOMER_BACKENDS_CPU_MATMUL_PACKED_H
 
@@ -41,22 +41,22 @@ typedef struct iso_packed_shape {
   int64_t blocks;         /* of a row; BF16: pairs, F16 and F32: elements */
   uint32_t block_elements;
   uint32_t group_rows;
-  uint32_t parameter_bytes; /* of a block of a group */
-  uint32_t code_bytes;      /* of a block of a group */
-  uint32_t step_blocks;     /* 1 or 2 */
-  uint64_t group_bytes;     /* a multiple of 64 */
+  uint32_t half_bytes;  /* of a block of a group: 32, 64, or 0 of floats */
+  uint32_t body_bytes;  /* of a block of a group */
+  uint32_t step_blocks; /* 1 or 2 */
+  uint64_t group_bytes; /* a multiple of 64 */
 } iso_packed_shape;
 
 /* False when the scheme has no packed layout or a row is not whole blocks. */
 bool iso_packed_shape_of(iso_scheme scheme, int64_t rows, int64_t elements,
                          iso_packed_shape *out_shape);
 
-/* Blocks of a step: as few as make their parameters whole cache lines. */
-#define ISO_PACKED_STEP_BLOCKS(parameter_bytes) ((parameter_bytes) % 64 ? 2 : 1)
+/* Blocks of a step: as many as fill a line with their halves. */
+#define ISO_PACKED_STEP_BLOCKS(half_bytes) ((half_bytes) == 32 ? 2 : 1)
 
 /* Offset in a group of the step that `block` begins. */
 static inline uint64_t iso_packed_step_offset(const iso_packed_shape *shape, int64_t block) {
-  return (uint64_t)block * (shape->parameter_bytes + shape->code_bytes);
+  return (uint64_t)block * (shape->half_bytes + shape->body_bytes);
 }
 
 /* iso_kernel.packed_bytes and .pack of every record with this layout: [rows, elements], or

@@ -27,9 +27,6 @@ static inline vec vec_and(vec a, vec b) { return _mm256_and_si256(a, b); }
 static inline vec vec_or(vec a, vec b) { return _mm256_or_si256(a, b); }
 #define vec_left(a, bits) _mm256_slli_epi32(a, bits)
 #define vec_right(a, bits) _mm256_srli_epi32(a, bits)
-static inline vec vec_right_by(vec a, int bits) {
-  return _mm256_srl_epi32(a, _mm_cvtsi32_si128(bits));
-}
 static inline vec vec_look_up(const uint8_t table[16], vec index) {
   return _mm256_shuffle_epi8(
       _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)table)), index);

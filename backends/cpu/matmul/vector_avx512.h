@@ -32,10 +32,6 @@ static inline vec vec_or(vec a, vec b) { return _mm512_or_si512(a, b); }
 /* Shifts of 32-bit lanes by a constant. */
 #define vec_left(a, bits) _mm512_slli_epi32(a, bits)
 #define vec_right(a, bits) _mm512_srli_epi32(a, bits)
-/* The same by a variable count. */
-static inline vec vec_right_by(vec a, int bits) {
-  return _mm512_srl_epi32(a, _mm_cvtsi32_si128(bits));
-}
 /* Entry `index` (0 to 15) of a table of 16 bytes, for each byte. */
 static inline vec vec_look_up(const uint8_t table[16], vec index) {
   return _mm512_shuffle_epi8(
