@@ -25,8 +25,9 @@ uint64_t iso_activations_bytes(const iso_product_kernel *kernel, int64_t rows, i
 }
 
 iso_activations iso_activations_at(const iso_product_kernel *kernel, void *memory, int64_t rows,
-                                   int64_t elements) {
-  iso_activations result = {.values = memory, .rows = rows, .elements = elements};
+                                   int64_t elements, int64_t stretch) {
+  iso_activations result = {
+      .values = memory, .rows = rows, .elements = elements, .stretch = stretch};
   uint8_t *scales = result.values + value_bytes(kernel, rows, elements);
   result.scales = (float *)(void *)scales;
   result.corrections = (int32_t *)(void *)(scales + scale_bytes(kernel, rows, elements));
@@ -40,16 +41,15 @@ static int64_t panel_rows(const iso_activations *activations, int64_t row) {
 }
 
 /* Entries before the part of the panel at `row` that belongs to the stretch from `element` on. */
-static int64_t part_offset(const iso_product_kernel *kernel, const iso_activations *activations,
-                           int64_t row, int64_t element) {
+static int64_t part_offset(const iso_activations *activations, int64_t row, int64_t element) {
   int64_t rest = activations->elements - element;
-  int64_t stretch = rest < kernel->stretch_elements ? rest : kernel->stretch_elements;
+  int64_t stretch = rest < activations->stretch ? rest : activations->stretch;
   return element * activations->rows + row * stretch;
 }
 
 iso_panel iso_activations_panel(const iso_product_kernel *kernel,
                                 const iso_activations *activations, int64_t row, int64_t element) {
-  int64_t first = part_offset(kernel, activations, row, element);
+  int64_t first = part_offset(activations, row, element);
   iso_panel panel = {.values = activations->values + first * kernel->value_bytes};
   if (kernel->value_bytes == 1) {
     panel.scales = activations->scales + first / ISO_ACTIVATION_BLOCK;
@@ -61,9 +61,9 @@ iso_panel iso_activations_panel(const iso_product_kernel *kernel,
 void iso_activations_prepare(const iso_product_kernel *kernel, const iso_activations *activations,
                              int64_t row, const float *const *rows) {
   int64_t n_rows = panel_rows(activations, row), elements = activations->elements;
-  for (int64_t k = 0; k < elements; k += kernel->stretch_elements) {
-    int64_t first = part_offset(kernel, activations, row, k), rest = elements - k;
-    int64_t count = rest < kernel->stretch_elements ? rest : kernel->stretch_elements;
+  for (int64_t k = 0; k < elements; k += activations->stretch) {
+    int64_t first = part_offset(activations, row, k), rest = elements - k;
+    int64_t count = rest < activations->stretch ? rest : activations->stretch;
     if (kernel->value_bytes == 1) {
       for (int64_t r = 0; r < n_rows; r++)
         kernel->quantize(kernel, rows[r] + k, count, n_rows, activations->values + first + 4 * r,

@@ -104,8 +104,9 @@ static void store_row(const product_job *job, int64_t row, int64_t first, int64_
 /* Prepares all rows in the thread's own scratch. */
 static iso_activations prepare_own(const product_job *job, uint8_t *scratch) {
   const float *rows[ISO_PANEL_ROWS];
-  iso_activations activations = iso_activations_at(job->kernel, scratch + job->layout.activations,
-                                                   job->rows, job->shape.elements);
+  iso_activations activations =
+      iso_activations_at(job->kernel, scratch + job->layout.activations, job->rows,
+                         job->shape.elements, job->activations.stretch);
   read_rows(job, 0, (float *)(void *)scratch, rows);
   if (job->kernel->value_bytes == sizeof(float) && job->rows == 1)
     activations.values = (uint8_t *)(uintptr_t)rows[0];
@@ -114,25 +115,49 @@ static iso_activations prepare_own(const product_job *job, uint8_t *scratch) {
   return activations;
 }
 
+/* Prepares a share of the rows for all threads, and waits for theirs. */
+static iso_activations prepare_share(const product_job *job, uint8_t *scratch, uint32_t thread,
+                                     uint32_t n_threads) {
+  int64_t begin, end;
+  iso_cpu_share(job->rows, ISO_PANEL_ROWS, thread, n_threads, &begin, &end);
+  for (int64_t row = begin; row < end; row += ISO_PANEL_ROWS) {
+    const float *rows[ISO_PANEL_ROWS];
+    read_rows(job, row, (float *)(void *)scratch, rows);
+    iso_activations_prepare(job->kernel, &job->activations, row, rows);
+  }
+  iso_cpu_barrier(job->pool, n_threads);
+  return job->activations;
+}
+
+/* The rows, prepared by each thread for itself where they are few: cheaper than to wait. */
+static iso_activations prepare(const product_job *job, uint8_t *scratch, uint32_t thread,
+                               uint32_t n_threads) {
+  return job->rows <= ISO_PANEL_ROWS ? prepare_own(job, scratch)
+                                     : prepare_share(job, scratch, thread, n_threads);
+}
+
 /* ---- Few rows ------------------------------------------------------------------------------- */
 
 static void few_task(void *context, uint32_t thread, uint32_t n_threads) {
   const product_job *job = context;
   const iso_product_kernel *kernel = job->kernel;
   const iso_packed_shape *shape = &job->shape;
-  int64_t begin, end, step = STORE_FEATURES / shape->group_rows;
+  iso_activations activations =
+      prepare(job, job->scratch + thread * job->layout.total, thread, n_threads);
+  /* One group at a time stays in the caches for all panels. */
+  int64_t begin, end, step = job->rows > ISO_PANEL_ROWS ? 1 : STORE_FEATURES / shape->group_rows;
   iso_cpu_share(shape->groups, 1, thread, n_threads, &begin, &end);
-  if (begin == end)
-    return;
-  iso_activations activations = prepare_own(job, job->scratch + thread * job->layout.total);
-  iso_panel panel = iso_activations_panel(kernel, &activations, 0, 0);
   float out[ISO_PANEL_ROWS][STORE_FEATURES];
   for (int64_t group = begin; group < end; group += step) {
     int64_t count = least(step, end - group);
-    kernel->few[job->rows - 1](shape, job->weight + (uint64_t)group * shape->group_bytes, count,
-                               panel, out[0], STORE_FEATURES);
-    for (int64_t r = 0; r < job->rows; r++)
-      store_row(job, r, group * shape->group_rows, count * shape->group_rows, out[r]);
+    for (int64_t row = 0; row < job->rows; row += ISO_PANEL_ROWS) {
+      int64_t rows = least(ISO_PANEL_ROWS, job->rows - row);
+      kernel->few[rows - 1](shape, job->weight + (uint64_t)group * shape->group_bytes, count,
+                            iso_activations_panel(kernel, &activations, row, 0), out[0],
+                            STORE_FEATURES);
+      for (int64_t r = 0; r < rows; r++)
+        store_row(job, row + r, group * shape->group_rows, count * shape->group_rows, out[r]);
+    }
   }
 }
 
@@ -180,27 +205,11 @@ static void multiply_tile(const product_job *job, const iso_activations *activat
   }
 }
 
-/* Prepares a share of the rows for all threads, and waits for theirs. */
-static iso_activations prepare_share(const product_job *job, uint8_t *scratch, uint32_t thread,
-                                     uint32_t n_threads) {
-  int64_t begin, end;
-  iso_cpu_share(job->rows, ISO_PANEL_ROWS, thread, n_threads, &begin, &end);
-  for (int64_t row = begin; row < end; row += ISO_PANEL_ROWS) {
-    const float *rows[ISO_PANEL_ROWS];
-    read_rows(job, row, (float *)(void *)scratch, rows);
-    iso_activations_prepare(job->kernel, &job->activations, row, rows);
-  }
-  iso_cpu_barrier(job->pool, n_threads);
-  return job->activations;
-}
-
 static void many_task(void *context, uint32_t thread, uint32_t n_threads) {
   product_job *job = context;
   const iso_product_kernel *kernel = job->kernel;
   uint8_t *scratch = job->scratch + thread * job->layout.total;
-  iso_activations activations = job->rows <= ISO_PANEL_ROWS
-                                    ? prepare_own(job, scratch)
-                                    : prepare_share(job, scratch, thread, n_threads);
+  iso_activations activations = prepare(job, scratch, thread, n_threads);
   float *sums = (float *)(void *)(scratch + job->layout.sums);
   int64_t width = kernel->tile_groups * job->shape.group_rows;
   for (;;) {
@@ -241,14 +250,16 @@ iso_status iso_product_launch(const iso_product_kernel *kernel, iso_queue *queue
     return ISO_OK;
   job.weight = iso_cpu_address(weight);
   job.bias = iso_cpu_address(&arguments->inputs[2]);
+  bool few = job.rows <= kernel->few_rows;
+  int64_t stretch = few ? job.shape.elements : kernel->stretch_elements;
   uint8_t *workspace = iso_cpu_workspace(arguments);
-  job.activations = iso_activations_at(kernel, workspace, job.rows, job.shape.elements);
+  job.activations = iso_activations_at(kernel, workspace, job.rows, job.shape.elements, stretch);
   job.scratch = workspace + iso_activations_bytes(kernel, job.rows, job.shape.elements);
   job.layout = scratch_of(kernel, job.rows, &job.shape);
   int64_t bytes = (int64_t)((uint64_t)job.shape.groups * job.shape.group_bytes);
   int64_t passes = (job.rows + ISO_PANEL_ROWS - 1) / ISO_PANEL_ROWS;
   uint32_t n_threads = iso_cpu_threads_for(job.pool, bytes * passes, BYTES_PER_THREAD);
-  if (job.rows <= ISO_PANEL_ROWS && kernel->few[job.rows - 1]) {
+  if (few) {
     iso_cpu_parallel(job.pool, n_threads, few_task, &job);
     return ISO_OK;
   }

@@ -5,11 +5,11 @@
  * The driver (product.c) prepares the activations once, splits the groups of 16 output rows over
  * the threads, and calls one of two loops that a kernel supplies for a scheme and a tier:
  *
- *   few rows   up to 4: `few` streams a group once, decoding codes in registers. The bytes of the
- *              weight are the floor: every other cost must hide behind them.
+ *   few rows   `few` streams a group, decoding codes in registers, for a panel of up to 4 rows. The
+ *              bytes of the weight are the floor: every other cost must hide behind them. With a
+ *              few panels the group comes from the second-level cache after the first one.
  *   more rows  `expand` decodes a stretch of a tile of groups into the first-level cache; `many`
- *              multiplies it with 4 rows at a time. The multiply-adds are the floor, but for a
- *              handful of rows, where it is still the bytes.
+ *              multiplies it with a panel at a time. The multiply-adds are the floor.
  *
  * Both add the same terms in the same order with the same roundings, so that a row's result does
  * not depend on how many rows came with it, bit for bit.
@@ -22,7 +22,7 @@
  *                from, or f32 scale * sum(values) that multiplies the minimum; whichever the
  *                scheme needs.
  * Parts of one stretch lie next to each other, panel by panel, then come those of the next
- * stretch: the order in which a tile uses them. */
+ * stretch: the order in which a tile uses them. Where rows are few, one stretch is all. */
 #ifndef ISOMER_BACKENDS_CPU_MATMUL_PRODUCT_H
 #define ISOMER_BACKENDS_CPU_MATMUL_PRODUCT_H
 
@@ -32,14 +32,14 @@
 /* Elements of an activation that share a scale. */
 #define ISO_ACTIVATION_BLOCK 32
 
-/* Activations of one panel from some stretch on; all rows advance together. */
+/* Activations of one panel and one stretch. */
 typedef struct iso_panel {
   const uint8_t *values;
   const float *scales;
   const void *corrections;
 } iso_panel;
 
-/* What `few` computes: out[r * out_stride + i] = row r of a whole panel times row i of
+/* What `few` computes: out[r * out_stride + i] = row r of a panel, all elements, times row i of
  * consecutive groups. */
 typedef void (*iso_product_few)(const iso_packed_shape *shape, const uint8_t *groups,
                                 int64_t n_groups, iso_panel panel, float *out, int64_t out_stride);
@@ -76,8 +76,8 @@ struct iso_product_kernel {
   uint32_t tile_groups;      /* groups of a tile */
   /* int8: quantizes one row of a panel; else NULL. */
   iso_quantize_row quantize;
-  /* By rows - 1; NULL where it would be no faster than `many`. */
-  iso_product_few few[ISO_PANEL_ROWS];
+  int64_t few_rows;                      /* up to which `few` is faster than `many` */
+  iso_product_few few[ISO_PANEL_ROWS];   /* by rows - 1; up to few_rows */
   iso_product_expand expand;             /* NULL where stretch_bytes is 0 */
   iso_product_many many[ISO_PANEL_ROWS]; /* by rows - 1 */
 };
@@ -95,16 +95,17 @@ typedef struct iso_activations {
   uint8_t *values;
   float *scales;
   int32_t *corrections;
-  int64_t rows, elements;
+  int64_t rows, elements, stretch;
 } iso_activations;
 
 /* Bytes of the prepared activations; monotonic in rows. */
 uint64_t iso_activations_bytes(const iso_product_kernel *kernel, int64_t rows, int64_t elements);
-/* Lays them out in `memory` (64-byte aligned). */
+/* Lays them out in `memory` (64-byte aligned), in stretches of `stretch` elements: a multiple of
+ * 32, or all of them. */
 iso_activations iso_activations_at(const iso_product_kernel *kernel, void *memory, int64_t rows,
-                                   int64_t elements);
-/* The panel of rows from `row` (a multiple of 4) on, from `element` (a multiple of the stretch) on:
- * one stretch, or all elements where there is no other panel. */
+                                   int64_t elements, int64_t stretch);
+/* The panel of rows from `row` (a multiple of 4) on, for the stretch from `element`
+ * (a multiple of the stretch) on. */
 iso_panel iso_activations_panel(const iso_product_kernel *kernel,
                                 const iso_activations *activations, int64_t row, int64_t element);
 /* Prepares the panel that starts at `row`, from as many f32 rows. */
