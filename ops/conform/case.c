@@ -61,14 +61,15 @@ static bool parse_attribute(builder *b, const iso_attribute_info *attribute, con
     number = scheme;
   }
   uint8_t *field = (uint8_t *)&b->test->attributes + attribute->offset;
-  float as_float = (float)number;
-  uint32_t as_integer = (uint32_t)number;
-  if (strcmp(attribute->type, "float") == 0)
+  if (strcmp(attribute->type, "float") == 0) {
+    float as_float = (float)number;
     memcpy(field, &as_float, sizeof as_float);
-  else if (number >= 0 && number <= UINT32_MAX && as_integer == number)
-    memcpy(field, &as_integer, sizeof as_integer);
-  else
+    return true;
+  }
+  if (!(number >= 0 && number <= UINT32_MAX) || number != floor(number))
     return false;
+  uint32_t as_integer = (uint32_t)number;
+  memcpy(field, &as_integer, sizeof as_integer);
   return true;
 }
 

@@ -50,7 +50,7 @@ static void *allocate(source *from, iso_tensor *tensor, const iso_shape *shape, 
   for (uint32_t d = 0; d < shape->n_dims; d++)
     tensor->dims[d] = shape->dims[d].size;
   if (iso_dense_strides(scheme, tensor->n_dims, tensor->dims, tensor->strides) != ISO_OK ||
-      iso_shape_bytes(shape, scheme, &bytes) != ISO_OK || bytes > 1 << 22)
+      iso_shape_bytes(shape, scheme, &bytes) != ISO_OK || bytes > 1 << 15)
     return NULL;
   uint8_t *memory = malloc(bytes ? bytes : 1);
   for (uint64_t i = 0; i < bytes && memory; i++)
