@@ -4,7 +4,7 @@
 static uint64_t aligned(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 static uint64_t scale_bytes(const iso_product_kernel *kernel, int64_t rows, int64_t elements) {
-  return kernel->value_bytes == 1
+  return kernel->quantize
              ? aligned((uint64_t)rows * (uint64_t)elements / ISO_ACTIVATION_BLOCK * sizeof(float))
              : 0;
 }
@@ -51,7 +51,7 @@ iso_panel iso_activations_panel(const iso_product_kernel *kernel,
                                 const iso_activations *activations, int64_t row, int64_t element) {
   int64_t first = part_offset(activations, row, element);
   iso_panel panel = {.values = activations->values + first * kernel->value_bytes};
-  if (kernel->value_bytes == 1) {
+  if (kernel->quantize) {
     panel.scales = activations->scales + first / ISO_ACTIVATION_BLOCK;
     panel.corrections = activations->corrections + first / kernel->sub_elements;
   }
@@ -64,9 +64,10 @@ void iso_activations_prepare(const iso_product_kernel *kernel, const iso_activat
   for (int64_t k = 0; k < elements; k += activations->stretch) {
     int64_t first = part_offset(activations, row, k), rest = elements - k;
     int64_t count = rest < activations->stretch ? rest : activations->stretch;
-    if (kernel->value_bytes == 1) {
+    if (kernel->quantize) {
       for (int64_t r = 0; r < n_rows; r++)
-        kernel->quantize(kernel, rows[r] + k, count, n_rows, activations->values + first + 4 * r,
+        kernel->quantize(kernel, rows[r] + k, count, n_rows,
+                         activations->values + first * kernel->value_bytes + 8 * r,
                          activations->scales + first / ISO_ACTIVATION_BLOCK + r,
                          activations->corrections + first / kernel->sub_elements + r);
       continue;

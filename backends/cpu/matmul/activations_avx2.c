@@ -1,4 +1,5 @@
-/* int8 activations, AVX2; every higher tier uses this one too, so that tiers agree bit for bit. */
+/* Activations in two int8 planes, AVX2; every higher tier uses this one too, so that tiers agree
+ * bit for bit. */
 #include "backends/cpu/matmul/product.h"
 
 #include <immintrin.h>
@@ -21,40 +22,60 @@ static float block_scale(const __m256 x[4], float *out_inverse) {
     *out_inverse = 0.0f;
     return 0.0f;
   }
-  *out_inverse = 127.0f / maximum;
-  return maximum / 127.0f;
+  *out_inverse = (float)ISO_ACTIVATION_MAXIMUM / maximum;
+  return maximum / (float)ISO_ACTIVATION_MAXIMUM;
+}
+
+/* Four vectors of eight integers within +-127, as 32 bytes in order. */
+static __m256i narrow(const __m256i q[4]) {
+  const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+  return _mm256_permutevar8x32_epi32(
+      _mm256_packs_epi16(_mm256_packs_epi32(q[0], q[1]), _mm256_packs_epi32(q[2], q[3])), order);
+}
+
+/* Sums of the first and the last 16 of 32 signed bytes. */
+static void sum_halves(__m256i bytes, int32_t out_sums[2]) {
+  /* Sums of 8 bytes that were made unsigned, plus 128 each. */
+  uint64_t eights[4];
+  _mm256_storeu_si256((__m256i *)(void *)eights,
+                      _mm256_sad_epu8(_mm256_xor_si256(bytes, _mm256_set1_epi8((char)0x80)),
+                                      _mm256_setzero_si256()));
+  out_sums[0] = (int32_t)(eights[0] + eights[1]) - 2048;
+  out_sums[1] = (int32_t)(eights[2] + eights[3]) - 2048;
 }
 
 void iso_avx2_quantize_row(const iso_product_kernel *kernel, const float *x, int64_t elements,
                            int64_t panel_rows, uint8_t *values, float *scales,
                            int32_t *corrections) {
-  const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
   for (int64_t k = 0; k < elements; k += ISO_ACTIVATION_BLOCK) {
     __m256 v[4];
     for (int i = 0; i < 4; i++)
       v[i] = _mm256_loadu_ps(x + k + 8 * i);
     float inverse, scale = block_scale(v, &inverse);
-    __m256i q[4];
-    for (int i = 0; i < 4; i++)
-      q[i] = _mm256_cvtps_epi32(_mm256_mul_ps(v[i], _mm256_set1_ps(inverse)));
-    __m256i bytes =
-        _mm256_packs_epi16(_mm256_packs_epi32(q[0], q[1]), _mm256_packs_epi32(q[2], q[3]));
-    bytes = _mm256_permutevar8x32_epi32(bytes, order);
-    int32_t words[8];
-    _mm256_storeu_si256((__m256i *)(void *)words, bytes);
-    for (int i = 0; i < 8; i++, values += 4 * panel_rows)
-      memcpy(values, &words[i], 4);
+    __m256i high[4], low[4];
+    for (int i = 0; i < 4; i++) {
+      __m256i q = _mm256_cvtps_epi32(_mm256_mul_ps(v[i], _mm256_set1_ps(inverse)));
+      const __m256i half = _mm256_set1_epi32(1 << (ISO_PLANE_BITS - 1));
+      high[i] = _mm256_srai_epi32(_mm256_add_epi32(q, half), ISO_PLANE_BITS);
+      low[i] = _mm256_sub_epi32(q, _mm256_slli_epi32(high[i], ISO_PLANE_BITS));
+    }
+    __m256i high_bytes = narrow(high), low_bytes = narrow(low);
+    int32_t words[2][8];
+    _mm256_storeu_si256((__m256i *)(void *)words[0], high_bytes);
+    _mm256_storeu_si256((__m256i *)(void *)words[1], low_bytes);
+    for (int i = 0; i < 8; i++, values += 8 * panel_rows) {
+      memcpy(values, &words[0][i], 4);
+      memcpy(values + 4, &words[1][i], 4);
+    }
     *scales = scale;
     scales += panel_rows;
     if (!kernel->minimum && !kernel->offset)
       continue;
-    /* Sums of 8 bytes that were made unsigned, plus 128 each. */
-    uint64_t eights[4];
-    _mm256_storeu_si256((__m256i *)(void *)eights,
-                        _mm256_sad_epu8(_mm256_xor_si256(bytes, _mm256_set1_epi8((char)0x80)),
-                                        _mm256_setzero_si256()));
-    int32_t sums[2] = {(int32_t)(eights[0] + eights[1]) - 2048,
-                       (int32_t)(eights[2] + eights[3]) - 2048};
+    int32_t high_sums[2], sums[2];
+    sum_halves(high_bytes, high_sums);
+    sum_halves(low_bytes, sums);
+    for (int i = 0; i < 2; i++)
+      sums[i] += high_sums[i] * (1 << ISO_PLANE_BITS);
     int n_sums = kernel->sub_elements == 16 ? 2 : 1;
     if (n_sums == 1)
       sums[0] += sums[1];

@@ -16,8 +16,9 @@
  *
  * Activations lie in panels of 4 rows, the last one of what is left. The part of a panel of R rows
  * that belongs to a stretch of S elements holds
- *   values       [S / 4][R][4] int8 for quantized weights, [S][R] f32 for float weights
- *   scales       [S / 32][R] f32: an int8 value times its scale is the activation
+ *   values       [S / 4][R][2][4] int8 for quantized weights: the high planes of four values,
+ *                then their low planes; [S][R] f32 for float weights
+ *   scales       [S / 32][R] f32: 128 high + low, times its scale, is the activation
  *   corrections  [S / sub_elements][R]: int32 -offset * sum(values) that integer sums start
  *                from, or f32 scale * sum(values) that multiplies the minimum; whichever the
  *                scheme needs.
@@ -31,6 +32,9 @@
 #define ISO_PANEL_ROWS 4
 /* Elements of an activation that share a scale. */
 #define ISO_ACTIVATION_BLOCK 32
+/* A quantized activation is high * 2^7 + low, high within +-127 and low in -64 .. 63. */
+#define ISO_PLANE_BITS 7
+#define ISO_ACTIVATION_MAXIMUM (127 << ISO_PLANE_BITS)
 
 /* Activations of one panel and one stretch. */
 typedef struct iso_panel {
@@ -55,8 +59,8 @@ typedef void (*iso_product_many)(const uint8_t *stretches, uint64_t stride, int6
 
 typedef struct iso_product_kernel iso_product_kernel;
 
-/* Quantizes one row of a panel of `panel_rows` to int8: for each 32 elements a scale of
- * max |x| / 127, values rounded to nearest even, within +-127. A block that holds NaN or an
+/* Quantizes one row of a panel of `panel_rows`: for each 32 elements a scale of max |x| /
+ * ISO_ACTIVATION_MAXIMUM, values rounded to nearest even and split in two planes. A block that holds NaN or an
  * infinity gets such a scale, so that it shows in every product. `values`, `scales` and
  * `corrections` point at the row's first entries; entries of a row are panel_rows apart. */
 typedef void (*iso_quantize_row)(const iso_product_kernel *kernel, const float *x, int64_t elements,
@@ -67,14 +71,14 @@ void iso_avx2_quantize_row(const iso_product_kernel *kernel, const float *x, int
                            int32_t *corrections);
 
 struct iso_product_kernel {
-  uint32_t value_bytes;      /* of an activation: 1 int8, 4 f32 */
-  uint32_t sub_elements;     /* int8: elements that share a correction, 16 or 32; else 0 */
-  int32_t offset;            /* int8: what codes are stored plus; 0 where `minimum` */
-  bool minimum;              /* int8: the scheme has minimums */
+  uint32_t value_bytes;      /* of an activation: 2 int8 planes, 4 f32 */
+  uint32_t sub_elements;     /* planes: elements that share a correction, 16 or 32; else 0 */
+  int32_t offset;            /* planes: what codes are stored plus; 0 where `minimum` */
+  bool minimum;              /* planes: the scheme has minimums */
   uint32_t stretch_elements; /* elements that `expand` and `many` take at a time, at most */
   uint32_t stretch_bytes;    /* of an expanded stretch; 0: the packed codes serve as they are */
   uint32_t tile_groups;      /* groups of a tile */
-  /* int8: quantizes one row of a panel; else NULL. */
+  /* planes: quantizes one row of a panel; else NULL. */
   iso_quantize_row quantize;
   int64_t few_rows;                      /* up to which `few` is faster than `many` */
   iso_product_few few[ISO_PANEL_ROWS];   /* by rows - 1; up to few_rows */

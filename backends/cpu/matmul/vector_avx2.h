@@ -23,6 +23,8 @@ static inline vec vec_all_word(const void *from) {
   return _mm256_castps_si256(_mm256_broadcast_ss(from));
 }
 static inline vec vec_all_int(int32_t value) { return _mm256_set1_epi32(value); }
+static inline vec vec_add(vec a, vec b) { return _mm256_add_epi32(a, b); }
+static inline vec vec_shift_left(vec a, int bits) { return _mm256_slli_epi32(a, bits); }
 static inline vec vec_and(vec a, vec b) { return _mm256_and_si256(a, b); }
 static inline vec vec_or(vec a, vec b) { return _mm256_or_si256(a, b); }
 #define vec_left(a, bits) _mm256_slli_epi32(a, bits)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Greedy continuations of SmolLM2-135M-Instruct (Q4_1 GGUF) by Hugging Face transformers, which
 dequantizes the file to float32: the independent answer for tests/e2e/test_smollm2.py.
-Beside each text is the smallest margin, in logits, by which one of its tokens won: kernels that
-round activations to 8 bits may decide a tie that is closer than their rounding the other way.
+Beside each text is the smallest margin, in logits, by which one of its tokens won: how much
+rounding a kernel may do before a text changes.
 
     tests/golden/smollm2/generate.py $(scripts/fetch-model smollm2 | tail -n 1)
 """
