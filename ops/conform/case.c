@@ -17,7 +17,7 @@ typedef struct builder {
   int64_t leading[ISO_MAX_DIMS];
   bool second_is_row; /* "?=row" */
   int64_t gap;
-  iso_scheme rows;
+  iso_scheme rows, cache;
   /* Schemes of operands; ISO_SCHEME_COUNT: not given, ABSENT: none. */
   iso_scheme inputs[ISO_MAX_INPUTS], outputs[ISO_MAX_OUTPUTS];
 } builder;
@@ -98,6 +98,8 @@ static bool parse_common(builder *b, const char *key, const char *value, bool *o
     *out_fine = parse_integer(value, 4096, &b->gap) && b->gap % 4 == 0;
   } else if (strcmp(key, "rows") == 0) {
     *out_fine = iso_scheme_from_name(value, &b->rows);
+  } else if (strcmp(key, "cache") == 0) {
+    *out_fine = iso_scheme_from_name(value, &b->cache);
   } else if (strcmp(key, "*") == 0) {
     *out_fine = parse_leading(b, value);
   } else if (strcmp(key, "?") == 0) {
@@ -155,6 +157,8 @@ static iso_scheme input_scheme(const builder *b, uint32_t index) {
     return ABSENT;
   if (operand->kind == ISO_OPERAND_INDEX)
     return ISO_SCHEME_I32;
+  if (operand->kind == ISO_OPERAND_KV)
+    return b->cache;
   return operand->kind == ISO_OPERAND_ACTIVATION ? b->rows : ISO_SCHEME_F32;
 }
 
@@ -227,7 +231,8 @@ static iso_status parse(const char *text, iso_case *test) {
   builder b = {.test = test,
                .info = iso_op_get_info(arguments->op),
                .n_leading = UINT32_MAX,
-               .rows = ISO_SCHEME_F32};
+               .rows = ISO_SCHEME_F32,
+               .cache = ISO_SCHEME_F32};
   iso_op_default_attributes(arguments->op, &test->attributes);
   arguments->n_inputs = b.info->n_inputs;
   arguments->n_outputs = b.info->n_outputs;

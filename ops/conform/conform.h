@@ -8,6 +8,7 @@
  *                "*=none" is the lack of any; "?=row" is [D] in place of the leading ones
  *   weight=q4_0  scheme of an operand, or "none" for an absent optional one
  *   rows=bf16    scheme of all ACTIVATION operands that are not given one; f32 otherwise
+ *   cache=q8_0   the same of KV operands
  *   epsilon=1    an attribute; attributes named "scheme" also take a scheme's name
  *   gap=64       bytes between the rows of activations, a multiple of 4; 0 otherwise
  *   fill=large   what the values are like, see iso_fill in ops/conform/case.h

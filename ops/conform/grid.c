@@ -52,17 +52,17 @@ static const char *const grid[] = {
     "paged_attention T=40 H=6 G=2 D=64,128 E=64,128 P=30 S=16 Q=3 B=8 batch=mixed,prefill "
     "rows=@float k_cache=@kv v_cache=@kv",
     "paged_attention T=12 H=1,3,8 G=1 D=32,80,96,256 E=32,80,96,256 P=30 S=1,7,32 Q=5 B=6 "
-    "k_cache=f32 v_cache=f32",
+    "cache=f32",
     "paged_attention T=33 H=4 G=4,2,1 D=64 E=64 P=30 S=16 Q=3 B=8 k_cache=f32,q8_0,f16 "
     "v_cache=f32,q8_0,f16 window=0,1,5,40 causal=0,1",
     "paged_attention T=33 H=4 G=2 D=64 E=64 P=30 S=16 Q=3 B=8 soft_cap=0,5 scale=0,0.3 "
     "alibi_slopes=none,f32 window=0,9 causal=0,1 rows=f32,bf16",
-    "paged_attention T=21 H=4 G=2 D=64 E=64 P=30 S=16 Q=3 B=8 rows=f32 k_cache=f32 v_cache=f32 "
+    "paged_attention T=21 H=4 G=2 D=64 E=64 P=30 S=16 Q=3 B=8 rows=f32 cache=f32 "
     "fill=large,tiny,extreme gap=0,64",
-    "paged_attention T=21 H=4 G=2 D=64 E=64 P=30 S=16 Q=3 B=8 rows=f16 k_cache=f16 v_cache=f16 "
+    "paged_attention T=21 H=4 G=2 D=64 E=64 P=30 S=16 Q=3 B=8 rows=f16 cache=f16 "
     "fill=large,tiny gap=0,64",
-    "paged_attention T=21 H=4 G=2 D=64 E=64 P=30 S=16 Q=3 B=8 rows=bf16 k_cache=bf16 "
-    "v_cache=bf16 fill=large,tiny gap=0,64",
+    "paged_attention T=21 H=4 G=2 D=64 E=64 P=30 S=16 Q=3 B=8 rows=bf16 cache=bf16 "
+    "fill=large,tiny gap=0,64",
     "paged_attention T=6 H=2 G=1 D=64 E=64 P=80 S=64 Q=2 B=40 batch=mixed,decode",
     "paged_attention T=0 H=2 G=1 D=64 E=64 P=4 S=16 Q=0,2 B=2",
 
@@ -129,16 +129,16 @@ static const char *const perf_grid[] = {
     "matmul *=1,512 N=896 K=896 weight=f32,f16,q8_0,q4_0",
     "grouped_matmul T=1,64 C=2 J=1 E=8 N=4096 K=4096 weight=f16,q8_0,q4_k",
     "paged_attention T=1 H=32 G=8 D=128 E=128 P=130 S=64 Q=1 B=128 batch=decode "
-    "k_cache=f32,f16,q8_0 v_cache=f32,f16,q8_0",
+    "cache=f32,f16,q8_0",
     "paged_attention T=64 H=32 G=8 D=128 E=128 P=1030 S=64 Q=64 B=16 batch=decode "
-    "k_cache=f16,q8_0 v_cache=f16,q8_0",
+    "cache=f16,q8_0",
     "paged_attention T=512 H=32 G=8 D=128 E=128 P=18 S=64 Q=1 B=16 batch=prefill "
-    "k_cache=f32,f16 v_cache=f32,f16",
+    "cache=f32,f16",
     "embedding T=512 V=32000 D=4096 table=f16,q8_0,q4_k",
     "rms_norm *=1,512 D=4096 rows=f32,bf16",
     "layer_norm *=1,512 D=4096 rows=f32,bf16 bias=f32",
     "rope T=1,512 H=32 D=128 F=64 rows=f32,bf16",
-    "kv_write T=1,512 G=8 D=128 E=128 P=32 S=64 k_cache=f32,f16,q8_0 v_cache=f32,f16,q8_0",
+    "kv_write T=1,512 G=8 D=128 E=128 P=32 S=64 cache=f32,f16,q8_0",
     "glu *=1,512 D=14336 rows=f32,bf16",
     "activate *=512 D=14336 rows=f32,bf16 activation=1",
     "add *=1,512 D=4096 rows=f32,bf16",
