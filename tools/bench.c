@@ -151,7 +151,7 @@ static iso_status run_tests(iso_bench *bench, const iso_bench_test *tests, int n
   if (!result.samples_ns)
     return iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory for %d samples", result.n_samples);
   iso_status status = ISO_OK;
-  iso_bench_print_header(bench, &facts);
+  iso_bench_print_header(bench);
   for (int i = 0; i < n_tests && status == ISO_OK; i++) {
     result.test = tests[i];
     status = measure(bench, &result);

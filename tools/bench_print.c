@@ -162,8 +162,7 @@ static void print_object(const iso_bench *bench, const iso_bench_facts *facts,
   cJSON_Delete(root);
 }
 
-void iso_bench_print_header(const iso_bench *bench, const iso_bench_facts *facts) {
-  (void)facts;
+void iso_bench_print_header(const iso_bench *bench) {
   if (bench->options->json)
     puts("[");
   else

@@ -1,6 +1,8 @@
 """`isomer bench`: llama-bench's tests, columns and field names."""
 import os
 import re
+import subprocess
+import sys
 import tempfile
 import unittest
 
@@ -93,6 +95,27 @@ class Bench(unittest.TestCase):
         for arguments in (("-p", "x"), ("-p", "1,,2"), ("-n", "-3"), ("-p", "0", "-n", "0")):
             done = isomer.run("bench", self.model, *arguments, code=2)
             self.assertEqual(len(done.stderr.splitlines()), 1)
+
+    def test_peers(self):
+        """The comparison, against Isomer itself under llama-bench's way of asking for JSON."""
+        peer = os.path.join(self.folder.name, "llama-bench")
+        with open(peer, "w") as file:
+            file.write(f"#!{sys.executable}\nimport os, sys\nwords = sys.argv[1:]\n"
+                       "at = words.index('-o')\nassert words[at + 1] == 'json'\n"
+                       "words[at:at + 2] = ['--json']\n"
+                       f"os.execv({isomer.BINARY!r}, ['isomer', 'bench', *words])\n")
+        os.chmod(peer, 0o755)
+        report = os.path.join(self.folder.name, "results", "report.md")
+        subprocess.run([sys.executable, os.path.join(isomer.SOURCE, "bench", "peers.py"),
+                        "--isomer", isomer.BINARY, "--llama-bench", peer, "--no-smollm2",
+                        "--shape", "tiny-llama", "--schemes", "q4_0,q4_k_m", "--models",
+                        self.folder.name, "-p", "16", "-n", "4", "-r", "2", "-t", "1",
+                        "--output", report], check=True, capture_output=True, timeout=300)
+        with open(report) as file:
+            text = file.read()
+        for label in ("tiny-llama Q4_0", "tiny-llama Q4_K_M"):
+            self.assertRegex(text, rf"\| {label} \| [\d.]+ \| [\d.]+ \| \*\*[\d.]+\*\* \|")
+            self.assertRegex(text, rf"\| {label} \| 1 MB \| \d+ MB \| \d+ MB \| [\d.]+ s \|")
 
 
 if __name__ == "__main__":
