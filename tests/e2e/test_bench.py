@@ -21,10 +21,10 @@ class Bench(unittest.TestCase):
         cls.folder.cleanup()
 
     def bench(self, *arguments):
-        return isomer.run_json("bench", self.model, *arguments)
+        return isomer.run_json("bench", self.model, "-t", 1, *arguments)
 
     def rows(self, *arguments):
-        lines = isomer.run("bench", self.model, "-r", 1, *arguments).stdout.splitlines()
+        lines = isomer.run("bench", self.model, "-r", 1, "-t", 1, *arguments).stdout.splitlines()
         return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
     def test_table(self):
@@ -87,7 +87,8 @@ class Bench(unittest.TestCase):
             self.assertLess(step["core_overhead_percent"], 100)
 
     def test_kernels_table(self):
-        text = isomer.run("bench", self.model, "-p", 8, "-n", 1, "--kernels", "-r", 1).stdout
+        text = isomer.run("bench", self.model, "-p", 8, "-n", 1, "--kernels", "-r", 1,
+                          "-t", 1).stdout
         self.assertRegex(text, r"\| matmul +\| matmul\.\S+ +\| +\d+ \|")
         self.assertRegex(text, r"core overhead -?\d+\.\d%")
 

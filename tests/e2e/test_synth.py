@@ -44,7 +44,7 @@ class Synth(unittest.TestCase):
                 if scheme != "q4_k_m":
                     kinds = set(self.schemes_of(path).values())
                     self.assertEqual(kinds, {scheme, "f32"})
-                isomer.run("run", path, "--raw", "-p", "the", "-n", 2, "--temp", 0)
+                isomer.run("run", path, "--raw", "-p", "the", "-n", 2, "--temp", 0, "-t", 1)
 
     def test_shapes_have_their_hyperparameters(self):
         expected = {"tiny-llama": ("llama", 2, 2, 0, False), "tiny-qwen2": ("qwen2", 2, 2, 0, True),
@@ -69,7 +69,7 @@ class Synth(unittest.TestCase):
                     for output in ("a.gguf", "a/"):
                         isomer.run("synth", shape, self.path(output), "--scheme", scheme)
                         found = isomer.run_json("run", self.path(output), "--raw", "--temp", 0,
-                                                "-n", 24, "-p", "the cat and the hat")
+                                                "-n", 24, "-p", "the cat and the hat", "-t", 1)
                         answers.append((found["n_prompt"], found["text"]))
                     self.assertEqual(*answers)
 
