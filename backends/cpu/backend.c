@@ -23,37 +23,39 @@ static uint32_t feature_bits(uint32_t features) {
   return bits;
 }
 
-/* Detects the machine, chooses the tier and describes the device, all but n_units. */
-static iso_status describe(iso_cpu_tier *out_tier, uint32_t *out_features, bool *out_notice,
-                           iso_device_info *out_info) {
+/* Detects the machine, chooses the tier and describes the device, all but its threads. */
+static iso_status describe(iso_device *out_device, bool *out_notice) {
   iso_cpu_machine machine;
+  iso_cpu_tier highest;
+  iso_device_info *info = &out_device->info;
   iso_cpu_machine_detect(&machine);
-  *out_info = (iso_device_info){.size = sizeof *out_info, .kind = ISO_DEVICE_CPU, .id = "cpu"};
-  ISO_TRY(iso_cpu_tier_choose(&machine, getenv("ISOMER_CPU_ISA"), out_tier, out_info->detail,
+  *info = (iso_device_info){.size = sizeof *info, .kind = ISO_DEVICE_CPU, .id = "cpu"};
+  ISO_TRY(iso_cpu_tier_choose(&machine, NULL, &highest, info->detail, out_notice));
+  ISO_TRY(iso_cpu_tier_choose(&machine, getenv("ISOMER_CPU_ISA"), &out_device->tier, info->detail,
                               out_notice));
-  *out_features = iso_cpu_tier_features(&machine, *out_tier);
-  snprintf(out_info->name, sizeof out_info->name, "%s (%s)", machine.brand,
-           iso_cpu_tier_name(*out_tier));
-  out_info->memory_bytes = iso_cpu_memory_total();
-  out_info->largest_allocation_bytes = out_info->memory_bytes;
-  out_info->alignment_bytes = ISO_CPU_ALIGNMENT;
-  out_info->subgroup_width = 1;
-  out_info->features = feature_bits(*out_features);
-  out_info->copy_bytes_per_us = 10000.0f;
+  out_device->is_lowered = out_device->tier < highest;
+  out_device->cpu_features = iso_cpu_tier_features(&machine, out_device->tier);
+  snprintf(info->name, sizeof info->name, "%s (%s)", machine.brand,
+           iso_cpu_tier_name(out_device->tier));
+  info->memory_bytes = iso_cpu_memory_total();
+  info->largest_allocation_bytes = info->memory_bytes;
+  info->alignment_bytes = ISO_CPU_ALIGNMENT;
+  info->subgroup_width = 1;
+  info->features = feature_bits(out_device->cpu_features);
+  info->copy_bytes_per_us = 10000.0f;
   return ISO_OK;
 }
 
 static iso_status driver_enumerate(uint32_t capacity, iso_device_info *out_infos,
                                    uint32_t *out_count, char *out_reason) {
-  iso_cpu_tier tier;
-  uint32_t features, n_cpus;
+  iso_device device = {0};
+  uint32_t n_cpus;
   bool notice;
-  iso_device_info info;
   out_reason[0] = '\0';
-  ISO_TRY(describe(&tier, &features, &notice, &info));
-  info.n_units = iso_cpu_default_threads(&n_cpus);
+  ISO_TRY(describe(&device, &notice));
+  device.info.n_units = iso_cpu_default_threads(&n_cpus);
   if (capacity)
-    out_infos[0] = info;
+    out_infos[0] = device.info;
   *out_count = 1;
   return ISO_OK;
 }
@@ -67,7 +69,7 @@ static iso_status driver_open(uint32_t index, const iso_device_options *options,
   if (!device)
     return iso_cpu_fail(ISO_ERROR_OUT_OF_MEMORY, "the CPU device needs %zu bytes", sizeof *device);
   bool notice;
-  iso_status status = describe(&device->tier, &device->cpu_features, &notice, &device->info);
+  iso_status status = describe(device, &notice);
   if (status == ISO_OK)
     status = iso_cpu_pool_create(n_threads, &device->pool);
   if (status != ISO_OK) {

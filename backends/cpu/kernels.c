@@ -25,7 +25,13 @@ static void append(const iso_kernel *table, uint32_t count) {
 #else
 #define X86_TABLES(X)
 #endif
+#if defined(ISO_HAVE_ONEDNN)
+#define ONEDNN_TABLES(X) X(iso_cpu_onednn)
+#else
+#define ONEDNN_TABLES(X)
+#endif
 #define TABLES(X)                                                                                  \
+  ONEDNN_TABLES(X)                                                                                 \
   X86_TABLES(X)                                                                                    \
   TIERED_TABLES(X, baseline)                                                                       \
   X(iso_cpu_plain)                                                                                 \
