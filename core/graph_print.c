@@ -1,16 +1,16 @@
 /* A graph as text: one line a value from outside, one line a node, views where they appear. */
-#include "core/text.h"
+#include "core/printer.h"
 #include <isomer/graph.h>
 #include <string.h>
 
-static void add_type(iso_text *text, const iso_value_info *value) {
+static void add_type(iso_printer *text, const iso_value_info *value) {
   char shape[128];
-  iso_text_add(text, "%s %s", iso_scheme_get_info(value->scheme)->name,
+  iso_printer_add(text, "%s %s", iso_scheme_get_info(value->scheme)->name,
                iso_shape_format(&value->shape, shape, sizeof shape));
 }
 
 /* Attributes that differ from the default. */
-static void add_attributes(iso_text *text, const iso_op_info *op, const void *attributes) {
+static void add_attributes(iso_printer *text, const iso_op_info *op, const void *attributes) {
   const char *separator = " {";
   for (uint32_t i = 0; i < op->n_attributes; i++) {
     const iso_attribute_info *info = &op->attributes[i];
@@ -33,60 +33,60 @@ static void add_attributes(iso_text *text, const iso_op_info *op, const void *at
     }
     if (value == info->default_value)
       continue;
-    iso_text_add(text, "%s%s=%.9g", separator, info->name, value);
+    iso_printer_add(text, "%s%s=%.9g", separator, info->name, value);
     separator = ", ";
   }
   if (*separator == ',')
-    iso_text_add(text, "}");
+    iso_printer_add(text, "}");
 }
 
-static void add_node(iso_text *text, const iso_graph *graph, const iso_node_info *node) {
+static void add_node(iso_printer *text, const iso_graph *graph, const iso_node_info *node) {
   const iso_op_info *op = iso_op_get_info(node->op);
   for (uint32_t i = 0; i < node->n_outputs; i++)
-    iso_text_add(text, "%s%%%d", i ? ", " : "  ", node->outputs[i]);
-  iso_text_add(text, " = %s(", op->name);
+    iso_printer_add(text, "%s%%%d", i ? ", " : "  ", node->outputs[i]);
+  iso_printer_add(text, " = %s(", op->name);
   for (uint32_t i = 0; i < node->n_inputs; i++) {
-    iso_text_add(text, i ? ", " : "");
+    iso_printer_add(text, i ? ", " : "");
     if (node->inputs[i] == ISO_NO_VALUE)
-      iso_text_add(text, "-");
+      iso_printer_add(text, "-");
     else
-      iso_text_add(text, "%%%d", node->inputs[i]);
+      iso_printer_add(text, "%%%d", node->inputs[i]);
   }
-  iso_text_add(text, ")");
+  iso_printer_add(text, ")");
   add_attributes(text, op, node->attributes);
   for (uint32_t i = 0; i < node->n_outputs; i++) {
-    iso_text_add(text, i ? ", " : " : ");
+    iso_printer_add(text, i ? ", " : " : ");
     add_type(text, iso_graph_get_value(graph, node->outputs[i]));
   }
-  iso_text_add(text, "\n");
+  iso_printer_add(text, "\n");
 }
 
-static void add_view(iso_text *text, iso_value index, const iso_value_info *value) {
-  iso_text_add(text, "  %%%d = view %%%d + %llu strides [", index, value->storage,
+static void add_view(iso_printer *text, iso_value index, const iso_value_info *value) {
+  iso_printer_add(text, "  %%%d = view %%%d + %llu strides [", index, value->storage,
                (unsigned long long)value->storage_offset);
   for (uint32_t i = 0; i < value->shape.n_dims; i++)
-    iso_text_add(text, "%s%lld", i ? ", " : "", (long long)value->strides[i]);
-  iso_text_add(text, "] : ");
+    iso_printer_add(text, "%s%lld", i ? ", " : "", (long long)value->strides[i]);
+  iso_printer_add(text, "] : ");
   add_type(text, value);
-  iso_text_add(text, "\n");
+  iso_printer_add(text, "\n");
 }
 
 iso_status iso_graph_print(const iso_graph *graph, char **out_text) {
   static const char *const roles[] = {"input", "weight", "state"};
-  iso_text text = {0};
+  iso_printer text = {0};
   int32_t layer = -1;
   for (iso_value v = 0; v < iso_graph_value_count(graph); v++) {
     const iso_value_info *value = iso_graph_get_value(graph, v);
     if (value->role != ISO_VALUE_TEMPORARY) {
-      iso_text_add(&text, "%s %%%d %s : ", roles[value->role], v, value->name);
+      iso_printer_add(&text, "%s %%%d %s : ", roles[value->role], v, value->name);
       add_type(&text, value);
-      iso_text_add(&text, "\n");
+      iso_printer_add(&text, "\n");
     } else if (value->producer < 0) {
       add_view(&text, v, value);
     } else {
       const iso_node_info *node = iso_graph_get_node(graph, value->producer);
       if (node->layer != layer)
-        iso_text_add(&text, "layer %d\n", node->layer);
+        iso_printer_add(&text, "layer %d\n", node->layer);
       layer = node->layer;
       if (node->outputs[0] == v)
         add_node(&text, graph, node);
@@ -94,6 +94,6 @@ iso_status iso_graph_print(const iso_graph *graph, char **out_text) {
   }
   for (iso_value v = 0; v < iso_graph_value_count(graph); v++)
     if (iso_graph_get_value(graph, v)->is_output)
-      iso_text_add(&text, "output %%%d %s\n", v, iso_graph_get_value(graph, v)->name);
-  return iso_text_take(&text, out_text);
+      iso_printer_add(&text, "output %%%d %s\n", v, iso_graph_get_value(graph, v)->name);
+  return iso_printer_take(&text, out_text);
 }

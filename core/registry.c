@@ -2,7 +2,7 @@
 #include "core/registry.h"
 #include "core/file.h"
 #include "core/log.h"
-#include "core/text.h"
+#include "core/printer.h"
 #include <dirent.h>
 #include <dlfcn.h>
 #include <stdio.h>

@@ -3,12 +3,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A build may leave a subcommand out. */
-#define ISO_COMMAND(name, NAME, positional, summary, description) \
-  extern __attribute__((weak)) iso_status iso_command_##name(iso_options *, int *);
-#include "tools/commands.def"
-#undef ISO_COMMAND
-
 static const iso_command_function functions[ISO_COMMAND_COUNT] = {
 #define ISO_COMMAND(name, NAME, positional, summary, description) iso_command_##name,
 #include "tools/commands.def"
@@ -49,9 +43,7 @@ static int run_command(iso_command command, int argc, char **argv) {
     iso_help_print(command);
     return EXIT_OK;
   }
-  if (parsed && !functions[command])
-    status = iso_fail(ISO_ERROR_UNSUPPORTED, "this build has no such command");
-  else if (parsed)
+  if (parsed)
     status = functions[command](&options, &exit_code);
   if (status == ISO_OK && fflush(stdout) == 0)
     return exit_code;

@@ -1,6 +1,6 @@
 #include "tools/synth.h"
 
-#include "core/text.h"
+#include "core/printer.h"
 #include "models/formats/safetensors.h"
 #include <cjson/cJSON.h>
 #include <errno.h>
@@ -96,41 +96,41 @@ static cJSON *make_config(const iso_synth_model *model, const iso_synth_vocabula
 /* ---- tokenizer.json ------------------------------------------------------------------------- */
 
 /* Written as text: a tree of a quarter of a million tokens would take a hundred megabytes. */
-static void add_string(iso_text *out, iso_text_view view) {
-  iso_text_add(out, "\"");
+static void add_string(iso_printer *out, iso_text_view view) {
+  iso_printer_add(out, "\"");
   for (uint64_t i = 0; i < view.length; i++)
-    iso_text_add(out, view.data[i] == '"' || view.data[i] == '\\' ? "\\%c" : "%c", view.data[i]);
-  iso_text_add(out, "\"");
+    iso_printer_add(out, view.data[i] == '"' || view.data[i] == '\\' ? "\\%c" : "%c", view.data[i]);
+  iso_printer_add(out, "\"");
 }
 
-static void add_tokenizer(iso_text *out, const iso_synth_vocabulary *vocabulary) {
-  iso_text_add(out, "{\n  \"version\": \"1.0\",\n  \"added_tokens\": [\n");
+static void add_tokenizer(iso_printer *out, const iso_synth_vocabulary *vocabulary) {
+  iso_printer_add(out, "{\n  \"version\": \"1.0\",\n  \"added_tokens\": [\n");
   for (int i = 0; i < ISO_SYNTH_SPECIAL_COUNT; i++)
-    iso_text_add(out,
+    iso_printer_add(out,
                  "    {\"id\": %d, \"content\": \"%s\", \"single_word\": false, \"lstrip\": false,"
                  " \"rstrip\": false, \"normalized\": false, \"special\": true}%s\n",
                  vocabulary->first_special + i, iso_synth_special_texts[i],
                  i + 1 < ISO_SYNTH_SPECIAL_COUNT ? "," : "");
   static const char byte_level[] = "{\"type\": \"ByteLevel\", \"add_prefix_space\": false, "
                                    "\"trim_offsets\": true, \"use_regex\": true}";
-  iso_text_add(out,
+  iso_printer_add(out,
                "  ],\n  \"normalizer\": null,\n  \"pre_tokenizer\": %s,\n"
                "  \"post_processor\": null,\n  \"decoder\": %s,\n  \"model\": {\n"
                "    \"type\": \"BPE\",\n    \"fuse_unk\": false,\n    \"byte_fallback\": false,\n"
                "    \"vocab\": {\n",
                byte_level, byte_level);
   for (size_t id = 0; id < vocabulary->n_tokens; id++) {
-    iso_text_add(out, "      ");
+    iso_printer_add(out, "      ");
     add_string(out, vocabulary->tokens[id]);
-    iso_text_add(out, ": %zu%s\n", id, id + 1 < vocabulary->n_tokens ? "," : "");
+    iso_printer_add(out, ": %zu%s\n", id, id + 1 < vocabulary->n_tokens ? "," : "");
   }
-  iso_text_add(out, "    },\n    \"merges\": [\n");
+  iso_printer_add(out, "    },\n    \"merges\": [\n");
   for (size_t i = 0; i < vocabulary->n_merges; i++) {
-    iso_text_add(out, "      ");
+    iso_printer_add(out, "      ");
     add_string(out, vocabulary->merges[i]);
-    iso_text_add(out, "%s\n", i + 1 < vocabulary->n_merges ? "," : "");
+    iso_printer_add(out, "%s\n", i + 1 < vocabulary->n_merges ? "," : "");
   }
-  iso_text_add(out, "    ]\n  }\n}\n");
+  iso_printer_add(out, "    ]\n  }\n}\n");
 }
 
 static cJSON *make_tokenizer_config(const iso_model_config *config) {
@@ -194,10 +194,10 @@ static iso_status write_file(const iso_synth_model *model, const iso_synth_vocab
     return write_tree(path, make_config(model, vocabulary));
   if (file == FILE_TOKENIZER_CONFIG)
     return write_tree(path, make_tokenizer_config(&model->config));
-  iso_text text = {0};
+  iso_printer text = {0};
   char *data;
   add_tokenizer(&text, vocabulary);
-  ISO_TRY(iso_text_take(&text, &data));
+  ISO_TRY(iso_printer_take(&text, &data));
   iso_status status = write_text(path, data);
   free(data);
   return status;

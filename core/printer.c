@@ -1,9 +1,9 @@
-#include "core/text.h"
+#include "core/printer.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-void iso_text_add(iso_text *text, const char *format, ...) {
+void iso_printer_add(iso_printer *text, const char *format, ...) {
   while (!text->failed) {
     size_t room = text->capacity - text->size;
     va_list arguments;
@@ -24,14 +24,14 @@ void iso_text_add(iso_text *text, const char *format, ...) {
   }
 }
 
-iso_status iso_text_take(iso_text *text, char **out_text) {
-  iso_text_add(text, "%s", ""); /* makes an empty text a string too */
+iso_status iso_printer_take(iso_printer *text, char **out_text) {
+  iso_printer_add(text, "%s", ""); /* makes an empty text a string too */
   if (text->failed) {
     free(text->data);
-    *text = (iso_text){0};
+    *text = (iso_printer){0};
     return iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no host memory for a printed text");
   }
   *out_text = text->data;
-  *text = (iso_text){0};
+  *text = (iso_printer){0};
   return ISO_OK;
 }
