@@ -3,13 +3,17 @@
  *
  * Weights stay in the packed layout of our own kernels (matmul/packed.h), whose groups happen to be
  * a layout of oneDNN's: there is one copy of them, and this record is a candidate beside the
- * others, for many rows only. Activations are rounded to bf16, as on a GPU. README.md in this
- * folder says what was measured, and why f32 products are not given away. */
+ * others, for many rows only. An activation is the sum of two bf16 planes, its rounding and what
+ * that left, so that many rows get the answer that few rows get; two products of a matrix unit
+ * are still far cheaper than one of f32. README.md in this folder says what was measured, and why
+ * f32 products are not given away. */
 #include "backends/cpu/dense.h"
 #include "backends/cpu/matmul/packed.h"
 #include "backends/cpu/matmul/product.h"
+#include "quant/half.h"
 
 #include <dlfcn.h>
+#include <math.h>
 #include <oneapi/dnnl/dnnl.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -184,8 +188,8 @@ typedef struct dense_job {
   const uint8_t *weight;
   int64_t rows, padded_rows, unit_rows, row_units;
   const primitive *whole, *last; /* for unit_rows rows, and for what is left of the rows */
-  uint16_t *x;                   /* [padded_rows, K] */
-  float *results;                /* [threads, unit_rows, GROUP] */
+  uint16_t *x;                   /* [2, padded_rows, K]: the planes */
+  float *results;                /* [threads, 2, unit_rows, GROUP] */
   uint8_t *scratch;              /* [threads, scratch_bytes] */
   size_t scratch_bytes;
   dnnl_stream_t stream;
@@ -220,27 +224,54 @@ static void run_unit(dense_job *job, int64_t unit, uint32_t thread) {
   int64_t row_unit = unit % job->row_units, group = unit / job->row_units;
   int64_t row = row_unit * job->unit_rows, rows = job->rows - row;
   int64_t column = group * GROUP, columns = job->shape.rows - column;
-  float *results = job->results + thread * job->unit_rows * GROUP;
+  int64_t n_results = job->unit_rows * GROUP;
+  float *results = job->results + thread * 2 * n_results;
   const uint8_t *weight = job->weight + (uint64_t)group * job->shape.group_bytes;
-  if (!run_primitive(job, row_unit == job->row_units - 1 ? job->last : job->whole,
-                     job->x + row * job->shape.elements, (void *)(uintptr_t)weight, results,
-                     job->scratch + thread * job->scratch_bytes)) {
-    atomic_fetch_add(&job->failures, 1);
-    return;
-  }
+  for (int plane = 0; plane < 2; plane++)
+    if (!run_primitive(job, row_unit == job->row_units - 1 ? job->last : job->whole,
+                       job->x + (plane * job->padded_rows + row) * job->shape.elements,
+                       (void *)(uintptr_t)weight, results + plane * n_results,
+                       job->scratch + thread * job->scratch_bytes)) {
+      atomic_fetch_add(&job->failures, 1);
+      return;
+    }
+  int64_t n = (rows < job->unit_rows ? rows : job->unit_rows) * GROUP;
+  for (int64_t i = 0; i < n; i++)
+    results[i] += results[n_results + i];
   iso_cpu_store_results(job->arguments, row, rows < job->unit_rows ? rows : job->unit_rows, column,
                         columns < GROUP ? columns : GROUP, results, GROUP);
 }
 
+/* The two planes of a row; of a padding row, zeros. What is not finite is in the first alone. */
+static void split_row(const dense_job *job, int64_t row) {
+  int64_t depth = job->shape.elements;
+  uint16_t *high = job->x + row * depth, *low = high + job->padded_rows * depth;
+  memset(low, 0, (size_t)depth * sizeof *low);
+  if (row >= job->rows) {
+    memset(high, 0, (size_t)depth * sizeof *high);
+    return;
+  }
+  const iso_tensor *x = &job->arguments->inputs[0];
+  const uint8_t *values = iso_cpu_row(x, row);
+  uint32_t element_bytes = iso_scheme_get_info(x->scheme)->block_bytes;
+  iso_cpu_convert_row(x, row, ISO_SCHEME_BF16, high);
+  float wide[256];
+  for (int64_t k = 0; k < depth; k += 256) {
+    int64_t count = depth - k < 256 ? depth - k : 256;
+    iso_scheme_decode_row(x->scheme, values + k * element_bytes, wide, count);
+    for (int64_t i = 0; i < count; i++) {
+      float rest = wide[i] - iso_bfloat_to_float(high[k + i]);
+      low[k + i] = isfinite(rest) ? iso_bfloat_from_float(rest) : 0;
+    }
+  }
+}
+
 static void dense_task(void *context, uint32_t thread, uint32_t n_threads) {
   dense_job *job = context;
-  int64_t row, end, unit, depth = job->shape.elements;
+  int64_t row, end, unit;
   iso_cpu_share(job->padded_rows, 1, thread, n_threads, &row, &end);
   for (; row < end; row++)
-    if (row < job->rows)
-      iso_cpu_convert_row(&job->arguments->inputs[0], row, ISO_SCHEME_BF16, job->x + row * depth);
-    else
-      memset(job->x + row * depth, 0, (size_t)depth * sizeof *job->x);
+    split_row(job, row);
   iso_cpu_barrier(job->pool, n_threads);
   int threads = enter_library();
   while ((unit = atomic_fetch_add_explicit(&job->next, 1, memory_order_relaxed)) <
@@ -250,7 +281,7 @@ static void dense_task(void *context, uint32_t thread, uint32_t n_threads) {
 }
 
 static uint64_t results_bytes(const iso_device *device) {
-  return (uint64_t)iso_cpu_pool_size(device->pool) * (MAX_UNIT_ROWS * GROUP) * sizeof(float);
+  return (uint64_t)iso_cpu_pool_size(device->pool) * (2 * MAX_UNIT_ROWS * GROUP) * sizeof(float);
 }
 
 static const iso_product_kernel *own_kernel(void) {
@@ -260,14 +291,13 @@ static const iso_product_kernel *own_kernel(void) {
 /* Enough for our own kernel too, which takes over where oneDNN has no fast product. */
 static uint64_t workspace(const iso_device *device, const iso_op_arguments *arguments) {
   int64_t rows = rounded(iso_cpu_row_count(&arguments->inputs[0]), ROW_STEP);
-  uint64_t bytes =
-      results_bytes(device) + (uint64_t)(rows * arguments->inputs[1].dims[1]) * sizeof(uint16_t);
+  uint64_t bytes = results_bytes(device) +
+                   (uint64_t)(2 * rows * arguments->inputs[1].dims[1]) * sizeof(uint16_t);
   uint64_t other = iso_product_workspace(own_kernel(), device, arguments);
   return bytes > other ? bytes : other;
 }
 
-/* Faster than our own kernel from 32 rows on; but activations are rounded, which a batch of
- * decoding sequences should not meet for having grown. */
+/* From here on it is faster than our own kernel. */
 #define LEAST_ROWS 128
 
 static iso_refusal check(const iso_device *device, const iso_op_arguments *arguments,
