@@ -293,7 +293,7 @@ static uint64_t workspace(const iso_device *device, const iso_op_arguments *argu
   int64_t rows = rounded(iso_cpu_row_count(&arguments->inputs[0]), ROW_STEP);
   uint64_t bytes = results_bytes(device) +
                    (uint64_t)(2 * rows * arguments->inputs[1].dims[1]) * sizeof(uint16_t);
-  uint64_t other = iso_product_workspace(own_kernel(), device, arguments);
+  uint64_t other = iso_matmul_workspace(own_kernel(), device, arguments);
   return bytes > other ? bytes : other;
 }
 
@@ -352,7 +352,7 @@ static iso_status launch(iso_queue *queue, const iso_op_arguments *arguments) {
   if (!iso_packed_shape_of(weight->scheme, weight->dims[0], weight->dims[1], &job.shape))
     return iso_cpu_fail(ISO_ERROR_INTERNAL, "matmul was given a weight that cannot be packed");
   if (!plan(&job))
-    return iso_product_launch(own_kernel(), queue, arguments);
+    return iso_matmul_launch(own_kernel(), queue, arguments);
   if (dnnl_stream_create(&job.stream, engine, dnnl_stream_default_flags) != dnnl_success)
     return iso_cpu_fail(ISO_ERROR_OUT_OF_MEMORY, "matmul: oneDNN made no stream");
   job.weight = iso_cpu_address(weight);

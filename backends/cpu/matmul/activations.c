@@ -1,80 +1,66 @@
-/* Where prepared activations lie, and how a panel of them is filled. */
+/* Where prepared activations lie. */
 #include "backends/cpu/matmul/product.h"
 
 static uint64_t aligned(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
 
-static uint64_t scale_bytes(const iso_product_kernel *kernel, int64_t rows, int64_t elements) {
-  return kernel->quantize
-             ? aligned((uint64_t)rows * (uint64_t)elements / ISO_ACTIVATION_BLOCK * sizeof(float))
-             : 0;
+static int64_t padded_rows(const iso_product_kernel *kernel, int64_t rows) {
+  return kernel->whole_panels
+             ? (rows + kernel->panel_rows - 1) / kernel->panel_rows * kernel->panel_rows
+             : rows;
 }
 
-static uint64_t correction_bytes(const iso_product_kernel *kernel, int64_t rows, int64_t elements) {
+static uint64_t value_bytes(const iso_product_kernel *kernel, uint64_t entries) {
+  return aligned(entries * kernel->value_bytes);
+}
+
+static uint64_t scale_bytes(const iso_product_kernel *kernel, uint64_t entries) {
+  return kernel->sub_shift ? aligned(entries / ISO_ACTIVATION_BLOCK * sizeof(float)) : 0;
+}
+
+static uint64_t correction_bytes(const iso_product_kernel *kernel, uint64_t entries) {
   return kernel->offset || kernel->minimum
-             ? aligned((uint64_t)rows * (uint64_t)elements / kernel->sub_elements * sizeof(float))
+             ? aligned((entries >> kernel->sub_shift) * sizeof(int32_t))
              : 0;
-}
-
-static uint64_t value_bytes(const iso_product_kernel *kernel, int64_t rows, int64_t elements) {
-  return aligned((uint64_t)rows * (uint64_t)elements * kernel->value_bytes);
 }
 
 uint64_t iso_activations_bytes(const iso_product_kernel *kernel, int64_t rows, int64_t elements) {
-  return value_bytes(kernel, rows, elements) + scale_bytes(kernel, rows, elements) +
-         correction_bytes(kernel, rows, elements);
+  uint64_t entries = (uint64_t)padded_rows(kernel, rows) * (uint64_t)elements;
+  return value_bytes(kernel, entries) + scale_bytes(kernel, entries) +
+         correction_bytes(kernel, entries);
 }
 
 iso_activations iso_activations_at(const iso_product_kernel *kernel, void *memory, int64_t rows,
                                    int64_t elements, int64_t stretch) {
-  iso_activations result = {
-      .values = memory, .rows = rows, .elements = elements, .stretch = stretch};
-  uint8_t *scales = result.values + value_bytes(kernel, rows, elements);
+  iso_activations result = {.values = memory, .elements = elements, .stretch = stretch};
+  result.rows = padded_rows(kernel, rows);
+  uint64_t entries = (uint64_t)result.rows * (uint64_t)elements;
+  uint8_t *scales = result.values + value_bytes(kernel, entries);
   result.scales = (float *)(void *)scales;
-  result.corrections = (int32_t *)(void *)(scales + scale_bytes(kernel, rows, elements));
+  result.corrections = (int32_t *)(void *)(scales + scale_bytes(kernel, entries));
   return result;
-}
-
-/* Rows of the panel that starts at `row`. */
-static int64_t panel_rows(const iso_activations *activations, int64_t row) {
-  int64_t rest = activations->rows - row;
-  return rest < ISO_PANEL_ROWS ? rest : ISO_PANEL_ROWS;
-}
-
-/* Entries before the part of the panel at `row` that belongs to the stretch from `element` on. */
-static int64_t part_offset(const iso_activations *activations, int64_t row, int64_t element) {
-  int64_t rest = activations->elements - element;
-  int64_t stretch = rest < activations->stretch ? rest : activations->stretch;
-  return element * activations->rows + row * stretch;
 }
 
 iso_panel iso_activations_panel(const iso_product_kernel *kernel,
                                 const iso_activations *activations, int64_t row, int64_t element) {
-  int64_t first = part_offset(activations, row, element);
+  int64_t rest = activations->elements - element, rows = activations->rows - row;
+  int64_t stretch = rest < activations->stretch ? rest : activations->stretch;
+  int64_t first = element * activations->rows + row * stretch;
   iso_panel panel = {.values = activations->values + first * kernel->value_bytes};
-  if (kernel->quantize) {
+  panel.rows = rows < kernel->panel_rows ? rows : kernel->panel_rows;
+  if (kernel->sub_shift) {
     panel.scales = activations->scales + first / ISO_ACTIVATION_BLOCK;
-    panel.corrections = activations->corrections + first / kernel->sub_elements;
+    panel.corrections = activations->corrections + (first >> kernel->sub_shift);
   }
   return panel;
 }
 
 void iso_activations_prepare(const iso_product_kernel *kernel, const iso_activations *activations,
-                             int64_t row, const float *const *rows) {
-  int64_t n_rows = panel_rows(activations, row), elements = activations->elements;
-  for (int64_t k = 0; k < elements; k += activations->stretch) {
-    int64_t first = part_offset(activations, row, k), rest = elements - k;
-    int64_t count = rest < activations->stretch ? rest : activations->stretch;
-    if (kernel->quantize) {
-      for (int64_t r = 0; r < n_rows; r++)
-        kernel->quantize(kernel, rows[r] + k, count, n_rows,
-                         activations->values + first * kernel->value_bytes + 8 * r,
-                         activations->scales + first / ISO_ACTIVATION_BLOCK + r,
-                         activations->corrections + first / kernel->sub_elements + r);
-      continue;
-    }
-    float *values = (float *)(void *)activations->values + first;
-    for (int64_t r = 0; r < n_rows; r++)
-      for (int64_t i = 0; i < count; i++)
-        values[i * n_rows + r] = rows[r][k + i];
+                             int64_t row, const float *x) {
+  int64_t in_panel = row % kernel->panel_rows;
+  for (int64_t k = 0; k < activations->elements; k += activations->stretch) {
+    int64_t rest = activations->elements - k;
+    iso_panel panel = iso_activations_panel(kernel, activations, row - in_panel, k);
+    kernel->prepare(kernel, x + k, rest < activations->stretch ? rest : activations->stretch,
+                    in_panel, &panel);
   }
 }

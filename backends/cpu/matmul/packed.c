@@ -279,21 +279,9 @@ static void interleave(uint8_t *target, const uint8_t *const *from, unsigned row
     interleave_1(target, from, rows, count, step);
 }
 
-/* Where the halves and the body of a block lie in a group. */
-typedef struct block_place {
-  uint64_t halves, body;
-} block_place;
-
-static block_place place_of(const iso_packed_shape *shape, int64_t block) {
-  uint64_t in_step = (uint64_t)(block % shape->step_blocks);
-  uint64_t step = iso_packed_step_offset(shape, block - (int64_t)in_step);
-  return (block_place){.halves = step + in_step * shape->half_bytes,
-                       .body = step + shape->step_blocks * shape->half_bytes +
-                               in_step * shape->body_bytes};
-}
-
-static uint64_t field_offset(const packed_field *field, block_place place, unsigned rows) {
-  return (field->body ? place.body : place.halves) + field->at * rows;
+/* Where a field of a block lies. */
+static const uint8_t *field_at(const packed_field *field, iso_packed_block block, unsigned rows) {
+  return (field->body ? block.body : block.halves) + field->at * rows;
 }
 
 static const uint8_t zero_block[MAX_BLOCK_BYTES];
@@ -306,7 +294,8 @@ static void pack_blocks(const iso_packed_shape *shape, const uint8_t *const *row
   uint8_t normal[QUANTIZED_ROWS][MAX_BLOCK_BYTES];
   for (int64_t block = 0; block < shape->blocks; block++) {
     const uint8_t *from[QUANTIZED_ROWS];
-    block_place place = place_of(shape, block);
+    iso_packed_block place =
+        iso_packed_block_at(target, block, shape->half_bytes, shape->body_bytes);
     for (int row = 0; row < QUANTIZED_ROWS; row++) {
       from[row] = rows[row] ? rows[row] + block * block_bytes : zero_block;
       if (scheme->normalize && rows[row]) {
@@ -318,23 +307,29 @@ static void pack_blocks(const iso_packed_shape *shape, const uint8_t *const *row
       const uint8_t *items[QUANTIZED_ROWS];
       for (int row = 0; row < QUANTIZED_ROWS; row++)
         items[row] = from[row] + field->from;
-      interleave(target + field_offset(field, place, QUANTIZED_ROWS), items, QUANTIZED_ROWS,
-                 field->width, field->count, (size_t)field->step * QUANTIZED_ROWS);
+      interleave((uint8_t *)(uintptr_t)field_at(field, place, QUANTIZED_ROWS), items,
+                 QUANTIZED_ROWS, field->width, field->count, (size_t)field->step * QUANTIZED_ROWS);
     }
   }
 }
 
-/* A group of float rows, `source_bytes` long, in runs of items. */
+/* A group of float rows, `source_bytes` long. Runs of each row are copied out first, for rows that
+ * are a power of two apart would throw each other out of the cache. */
 static void pack_floats(const iso_packed_shape *shape, const uint8_t *const *rows,
                         uint64_t source_bytes, uint8_t *target) {
   unsigned width = schemes[shape->scheme].fields[0].width, n_rows = shape->group_rows;
   uint64_t run = MAX_BLOCK_BYTES, whole = source_bytes / width * width;
+  uint8_t copies[MAX_ROWS][MAX_BLOCK_BYTES];
+  const uint8_t *from[MAX_ROWS];
+  for (unsigned row = 0; row < n_rows; row++)
+    from[row] = rows[row] ? copies[row] : zero_block;
   for (uint64_t at = 0; at < whole; at += run) {
-    const uint8_t *from[MAX_ROWS];
+    uint64_t bytes = whole - at < run ? whole - at : run;
     for (unsigned row = 0; row < n_rows; row++)
-      from[row] = rows[row] ? rows[row] + at : zero_block;
-    interleave(target + at * n_rows, from, n_rows, width,
-               (unsigned)((whole - at < run ? whole - at : run) / width), (size_t)width * n_rows);
+      if (rows[row])
+        memcpy(copies[row], rows[row] + at, bytes);
+    interleave(target + at * n_rows, from, n_rows, width, (unsigned)(bytes / width),
+               (size_t)width * n_rows);
   }
   uint8_t *tail = target + whole * n_rows;
   for (unsigned row = 0; whole < source_bytes && row < n_rows; row++, tail += width) {
@@ -454,12 +449,12 @@ void iso_packed_decode_row(const iso_packed_shape *shape, const void *packed, in
   unsigned run = shape->half_bytes ? 1 : MAX_BLOCK_BYTES / scheme->fields[0].width;
   for (int64_t block = 0; block < shape->blocks; block += run) {
     uint8_t normal[MAX_BLOCK_BYTES], bytes[MAX_BLOCK_BYTES];
-    block_place place = place_of(shape, block);
+    iso_packed_block place =
+        iso_packed_block_at(group, block, shape->half_bytes, shape->body_bytes);
     unsigned count = shape->blocks - block < run ? (unsigned)(shape->blocks - block) : run;
     for (const packed_field *field = scheme->fields; field->count; field++)
-      collect(normal + field->from,
-              group + field_offset(field, place, n_rows) + lane * field->width, field->width,
-              field->count * count, (size_t)field->step * n_rows);
+      collect(normal + field->from, field_at(field, place, n_rows) + lane * field->width,
+              field->width, field->count * count, (size_t)field->step * n_rows);
     if (scheme->restore)
       scheme->restore(normal, bytes);
     int64_t done = block * shape->block_elements, rest = shape->elements - done;

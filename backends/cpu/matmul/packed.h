@@ -59,6 +59,20 @@ static inline uint64_t iso_packed_step_offset(const iso_packed_shape *shape, int
   return (uint64_t)block * (shape->half_bytes + shape->body_bytes);
 }
 
+/* Where block `block` of a group lies. The sizes are constants in kernels. */
+typedef struct iso_packed_block {
+  const uint8_t *halves, *body;
+} iso_packed_block;
+
+static inline iso_packed_block iso_packed_block_at(const uint8_t *group, int64_t block,
+                                                   uint32_t half_bytes, uint32_t body_bytes) {
+  uint32_t step_blocks = ISO_PACKED_STEP_BLOCKS(half_bytes);
+  uint32_t in_step = (uint32_t)block % step_blocks;
+  const uint8_t *step = group + (uint64_t)(block - in_step) * (half_bytes + body_bytes);
+  return (iso_packed_block){step + in_step * half_bytes,
+                            step + step_blocks * half_bytes + in_step * body_bytes};
+}
+
 /* iso_kernel.packed_bytes and .pack of every record with this layout: [rows, elements], or
  * [experts, rows, elements] as one packed matrix after the other. */
 iso_status iso_packed_bytes(const iso_device *device, const iso_host_weight *weight,

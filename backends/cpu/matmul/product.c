@@ -4,266 +4,311 @@
 #include <stdatomic.h>
 #include <string.h>
 
-/* Most activation rows that one expanded stretch is used for. */
+/* Most activation rows that one expanded stretch is used for, and the least worth expanding. */
 #define MAX_CHUNK_ROWS 512
 #define MIN_CHUNK_ROWS 32
-/* Tiles a thread should get at least, so that threads end together. */
-#define TILES_PER_THREAD 4
-/* Weight bytes that are worth waking one more thread for. */
+/* Items a thread should get at least, so that threads end together. */
+#define ITEMS_PER_THREAD 8
+/* Weight bytes that are worth waking one more thread for, and those of an item with few rows. */
 #define BYTES_PER_THREAD (INT64_C(16) << 10)
+#define BYTES_PER_ITEM (INT64_C(32) << 10)
+/* Activations up to this are prepared by every thread for itself: cheaper than to wait. */
+#define PRIVATE_ELEMENTS 16384
 /* Results of a row that are stored at once, when there are few rows: whole groups. */
 #define STORE_FEATURES 64
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+static int64_t parts(int64_t whole, int64_t part) { return (whole + part - 1) / part; }
 
 /* ---- Memory ------------------------------------------------------------------------------- */
 
 static uint64_t aligned(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
 
-static uint64_t row_buffer_bytes(int64_t elements) {
-  return aligned((uint64_t)elements * sizeof(float)) * ISO_PANEL_ROWS;
-}
-
-/* Scratch of a thread: 4 rows as f32; activations of its own; a tile of stretches; its sums. */
+/* Scratch of a thread: a row as f32; activations of its own; an expanded tile; its sums. */
 typedef struct scratch_layout {
-  uint64_t activations, stretches, sums, total; /* offsets in bytes */
+  uint64_t activations, tile, sums, total; /* offsets in bytes */
 } scratch_layout;
 
-static scratch_layout scratch_of(const iso_product_kernel *kernel, int64_t rows,
-                                 const iso_packed_shape *shape) {
-  int64_t elements = shape->elements;
-  scratch_layout layout = {.activations = row_buffer_bytes(elements)};
-  layout.stretches =
-      layout.activations + iso_activations_bytes(kernel, least(rows, ISO_PANEL_ROWS), elements);
-  layout.sums = layout.stretches + (uint64_t)kernel->stretch_bytes * kernel->tile_groups;
-  layout.total = layout.sums + (uint64_t)least((rows + 3) / 4 * 4, MAX_CHUNK_ROWS) *
-                                   kernel->tile_groups * shape->group_rows * sizeof(float);
+/* Activations of all segments, each of which may begin a panel and is padded. */
+static uint64_t activation_bytes(const iso_product_kernel *kernel, int64_t rows, int64_t elements,
+                                 int64_t n_segments) {
+  int64_t used = least(rows, n_segments), filling = kernel->whole_panels ? kernel->panel_rows : 0;
+  return iso_activations_bytes(kernel, rows + used * filling, elements) +
+         (uint64_t)used * 3 * ISO_CPU_ALIGNMENT;
+}
+
+static scratch_layout scratch_of(const iso_product_kernel *kernel, const iso_packed_shape *shape,
+                                 int64_t rows, int64_t n_segments) {
+  scratch_layout layout = {.activations = aligned((uint64_t)shape->elements * sizeof(float))};
+  int64_t width = kernel->tile_groups * shape->group_rows;
+  int64_t own_rows = least(rows, most(1, PRIVATE_ELEMENTS / most(1, shape->elements)));
+  int64_t chunk = parts(least(rows, MAX_CHUNK_ROWS), kernel->panel_rows) * kernel->panel_rows;
+  layout.tile =
+      layout.activations + activation_bytes(kernel, own_rows, shape->elements, n_segments);
+  layout.sums = layout.tile + aligned(kernel->tile_bytes);
+  layout.total = layout.sums + (uint64_t)(chunk * width) * sizeof(float);
   return layout;
 }
 
-uint64_t iso_product_workspace(const iso_product_kernel *kernel, const iso_device *device,
-                               const iso_op_arguments *arguments) {
-  const iso_tensor *weight = &arguments->inputs[1];
-  int64_t rows = iso_cpu_row_count(&arguments->inputs[0]);
-  iso_packed_shape shape;
-  if (!iso_packed_shape_of(weight->scheme, weight->dims[0], weight->dims[1], &shape))
-    return 0;
-  return iso_cpu_pool_size(device->pool) * scratch_of(kernel, rows, &shape).total +
-         iso_activations_bytes(kernel, rows, shape.elements);
+uint64_t iso_product_bytes(const iso_product_kernel *kernel, const iso_cpu_pool *pool,
+                           const iso_packed_shape *shape, int64_t rows, int64_t n_segments) {
+  return activation_bytes(kernel, rows, shape->elements, n_segments) +
+         iso_cpu_pool_size(pool) * scratch_of(kernel, shape, rows, n_segments).total;
 }
 
+/* ---- A running product ------------------------------------------------------------------------
+ */
+
 typedef struct product_job {
-  const iso_product_kernel *kernel;
-  const iso_op_arguments *arguments;
+  const iso_product *product;
   iso_cpu_pool *pool;
-  iso_packed_shape shape;
-  const uint8_t *weight;
-  const float *bias;
-  int64_t rows;
-  iso_activations activations; /* of all rows, where threads share them */
-  uint8_t *scratch;
-  scratch_layout layout;                  /* of each thread's part of the scratch */
-  int64_t chunk_rows, group_tiles, tiles; /* where there is more than one row */
-  atomic_int_fast64_t next_tile;
+  scratch_layout layout;
+  uint8_t *activations, *scratch; /* shared; a part a thread */
+  bool private_activations;
+  int64_t n_items;
+  atomic_int_fast64_t next_item;
 } product_job;
+
+/* One thread's view of it. */
+typedef struct product_worker {
+  product_job *job;
+  uint8_t *scratch, *activations;
+} product_worker;
+
+static bool is_few(const iso_product *product, const iso_product_segment *segment) {
+  return segment->rows <= product->kernel->few_rows;
+}
+
+static iso_activations activations_of(const product_worker *worker,
+                                      const iso_product_segment *segment) {
+  const iso_product *product = worker->job->product;
+  int64_t elements = product->shape.elements;
+  return iso_activations_at(
+      product->kernel, worker->activations + segment->activation_offset, segment->rows, elements,
+      is_few(product, segment) ? elements : product->kernel->stretch_elements);
+}
 
 /* ---- Rows in and out ------------------------------------------------------------------------ */
 
-/* The panel of activation rows from `row` on, as f32: in place, or decoded to `buffer`. */
-static void read_rows(const product_job *job, int64_t row, float *buffer,
-                      const float *out_rows[ISO_PANEL_ROWS]) {
-  const iso_tensor *x = &job->arguments->inputs[0];
-  int64_t elements = job->shape.elements;
-  for (int64_t r = 0; r < least(ISO_PANEL_ROWS, job->rows - row); r++) {
-    out_rows[r] = iso_cpu_row(x, row + r);
-    if (x->scheme == ISO_SCHEME_F32)
-      continue;
-    float *target = buffer + (uint64_t)r * (row_buffer_bytes(elements) / ISO_PANEL_ROWS / 4);
-    iso_scheme_decode_row(x->scheme, out_rows[r], target, elements);
-    out_rows[r] = target;
-  }
+/* Row `row` of the product as f32: in place, or decoded to `buffer`. */
+static const float *read_row(const iso_product *product, int64_t row, float *buffer) {
+  const iso_tensor *x = product->x;
+  const void *source = iso_cpu_row(x, product->x_rows ? product->x_rows[row] : row);
+  if (x->scheme == ISO_SCHEME_F32)
+    return source;
+  iso_scheme_decode_row(x->scheme, source, buffer, product->shape.elements);
+  return buffer;
 }
 
 /* Stores values [first, first + count) of a row, those past the last feature left out, with the
  * bias added. `values` is overwritten. */
-static void store_row(const product_job *job, int64_t row, int64_t first, int64_t count,
+static void store_row(const iso_product *product, int64_t row, int64_t first, int64_t count,
                       float *values) {
-  const iso_tensor *y = &job->arguments->outputs[0];
-  count = least(count, job->shape.rows - first);
-  if (job->bias)
+  const iso_tensor *y = product->y;
+  count = least(count, product->shape.rows - first);
+  if (product->bias)
     for (int64_t i = 0; i < count; i++)
-      values[i] += job->bias[first + i];
-  uint8_t *target =
-      (uint8_t *)iso_cpu_row(y, row) + first * iso_scheme_get_info(y->scheme)->block_bytes;
+      values[i] += product->bias[first + i];
+  uint8_t *target = iso_cpu_row(y, product->y_rows ? product->y_rows[row] : row);
   if (y->scheme == ISO_SCHEME_F32)
-    memcpy(target, values, (size_t)count * sizeof(float));
+    memcpy(target + first * (int64_t)sizeof(float), values, (size_t)count * sizeof(float));
   else
-    iso_scheme_encode_row(y->scheme, values, NULL, target, count);
+    iso_scheme_encode_row(y->scheme, values, NULL,
+                          target + first * iso_scheme_get_info(y->scheme)->block_bytes, count);
 }
 
-/* Prepares all rows in the thread's own scratch. */
-static iso_activations prepare_own(const product_job *job, uint8_t *scratch) {
-  const float *rows[ISO_PANEL_ROWS];
-  iso_activations activations =
-      iso_activations_at(job->kernel, scratch + job->layout.activations, job->rows,
-                         job->shape.elements, job->activations.stretch);
-  read_rows(job, 0, (float *)(void *)scratch, rows);
-  if (job->kernel->value_bytes == sizeof(float) && job->rows == 1)
-    activations.values = (uint8_t *)(uintptr_t)rows[0];
-  else
-    iso_activations_prepare(job->kernel, &activations, 0, rows);
-  return activations;
-}
-
-/* Prepares a share of the rows for all threads, and waits for theirs. */
-static iso_activations prepare_share(const product_job *job, uint8_t *scratch, uint32_t thread,
-                                     uint32_t n_threads) {
-  int64_t begin, end;
-  iso_cpu_share(job->rows, ISO_PANEL_ROWS, thread, n_threads, &begin, &end);
-  for (int64_t row = begin; row < end; row += ISO_PANEL_ROWS) {
-    const float *rows[ISO_PANEL_ROWS];
-    read_rows(job, row, (float *)(void *)scratch, rows);
-    iso_activations_prepare(job->kernel, &job->activations, row, rows);
+/* Prepares this thread's share of all panels: every one where activations are its own. */
+static void prepare_panels(const product_worker *worker, uint32_t thread, uint32_t n_threads) {
+  const product_job *job = worker->job;
+  const iso_product *product = job->product;
+  int64_t panel_rows = product->kernel->panel_rows, panels = 0, begin, end;
+  for (int64_t s = 0; s < product->n_segments; s++)
+    panels += parts(product->segments[s].rows, panel_rows);
+  if (job->private_activations)
+    thread = 0, n_threads = 1;
+  iso_cpu_share(panels, 1, thread, n_threads, &begin, &end);
+  float *buffer = (float *)(void *)worker->scratch;
+  for (int64_t s = 0, panel = 0; s < product->n_segments && panel < end; s++) {
+    const iso_product_segment *segment = &product->segments[s];
+    int64_t count = parts(segment->rows, panel_rows);
+    int64_t row = most(0, begin - panel) * panel_rows;
+    int64_t row_end = least(segment->rows, (end - panel) * panel_rows);
+    iso_activations activations = activations_of(worker, segment);
+    for (; row < row_end; row++)
+      iso_activations_prepare(product->kernel, &activations, row,
+                              read_row(product, segment->first + row, buffer));
+    panel += count;
   }
-  iso_cpu_barrier(job->pool, n_threads);
-  return job->activations;
-}
-
-/* The rows, prepared by each thread for itself where they are few: cheaper than to wait. */
-static iso_activations prepare(const product_job *job, uint8_t *scratch, uint32_t thread,
-                               uint32_t n_threads) {
-  return job->rows <= ISO_PANEL_ROWS ? prepare_own(job, scratch)
-                                     : prepare_share(job, scratch, thread, n_threads);
 }
 
 /* ---- Few rows ------------------------------------------------------------------------------- */
 
-static void few_task(void *context, uint32_t thread, uint32_t n_threads) {
-  const product_job *job = context;
-  const iso_product_kernel *kernel = job->kernel;
-  const iso_packed_shape *shape = &job->shape;
-  iso_activations activations =
-      prepare(job, job->scratch + thread * job->layout.total, thread, n_threads);
+/* Groups [group, group_end) times all rows of a segment. */
+static void run_few(const product_worker *worker, const iso_product_segment *segment, int64_t group,
+                    int64_t group_end) {
+  const iso_product *product = worker->job->product;
+  const iso_product_kernel *kernel = product->kernel;
+  const iso_packed_shape *shape = &product->shape;
+  iso_activations activations = activations_of(worker, segment);
   /* One group at a time stays in the caches for all panels. */
-  int64_t begin, end, step = job->rows > ISO_PANEL_ROWS ? 1 : STORE_FEATURES / shape->group_rows;
-  iso_cpu_share(shape->groups, 1, thread, n_threads, &begin, &end);
-  float out[ISO_PANEL_ROWS][STORE_FEATURES];
-  for (int64_t group = begin; group < end; group += step) {
-    int64_t count = least(step, end - group);
-    for (int64_t row = 0; row < job->rows; row += ISO_PANEL_ROWS) {
-      int64_t rows = least(ISO_PANEL_ROWS, job->rows - row);
-      kernel->few[rows - 1](shape, job->weight + (uint64_t)group * shape->group_bytes, count,
-                            iso_activations_panel(kernel, &activations, row, 0), out[0],
-                            STORE_FEATURES);
-      for (int64_t r = 0; r < rows; r++)
-        store_row(job, row + r, group * shape->group_rows, count * shape->group_rows, out[r]);
+  int64_t step = segment->rows > kernel->panel_rows ? 1 : STORE_FEATURES / shape->group_rows;
+  float out[ISO_MAX_PANEL_ROWS][STORE_FEATURES];
+  for (; group < group_end; group += step) {
+    int64_t count = least(step, group_end - group);
+    for (int64_t row = 0; row < segment->rows; row += kernel->panel_rows) {
+      iso_panel panel = iso_activations_panel(kernel, &activations, row, 0);
+      kernel->few(shape, segment->weight + (uint64_t)group * shape->group_bytes, count, &panel,
+                  out[0], STORE_FEATURES);
+      for (int64_t r = 0; r < panel.rows; r++)
+        store_row(product, segment->first + row + r, group * shape->group_rows,
+                  count * shape->group_rows, out[r]);
     }
   }
 }
 
 /* ---- Many rows ------------------------------------------------------------------------------ */
 
-/* Asks for the `part`th of `parts` pieces of the packed bytes that the next stretch decodes, so
- * that they arrive while this one is multiplied. Always inline, or it is taken for a function
- * without effect. */
-static inline __attribute__((always_inline)) void
-prefetch_part(const uint8_t *packed, uint64_t bytes, int64_t part, int64_t parts) {
-  uint64_t begin = bytes * (uint64_t)part / (uint64_t)parts / 64 * 64;
-  uint64_t end = bytes * (uint64_t)(part + 1) / (uint64_t)parts;
-  for (; begin < end; begin += 64)
-    __builtin_prefetch(packed + begin, 0, 2);
+/* Asks for the lines of `packed` from *at on, some for each panel of a tile, so that what the next
+ * stretch decodes arrives while this one is multiplied. Always inline, or it is taken for a
+ * function without effect. */
+static inline __attribute__((always_inline)) void prefetch_lines(const uint8_t *packed, uint64_t at,
+                                                                 uint64_t end, uint64_t bytes) {
+  for (uint64_t stop = at + bytes < end ? at + bytes : end; at < stop; at += 64)
+    __builtin_prefetch(packed + at, 0, 2);
 }
 
-/* Rows [row, row_end) times the tile of groups [group, group + n_groups). */
-static void multiply_tile(const product_job *job, const iso_activations *activations, int64_t row,
-                          int64_t row_end, int64_t group, int64_t n_groups, uint8_t *stretches,
-                          float *sums) {
-  const iso_product_kernel *kernel = job->kernel;
-  const iso_packed_shape *shape = &job->shape;
-  int64_t width = kernel->tile_groups * shape->group_rows;
-  const uint8_t *first = job->weight + (uint64_t)group * shape->group_bytes;
-  memset(sums, 0, (size_t)((row_end - row) * width) * sizeof(float));
+/* A tile of groups times rows [row, row_end) of a segment. Sums of a panel are stored while they
+ * are in the first-level cache. */
+static void run_tile(const product_worker *worker, const iso_product_segment *segment, int64_t row,
+                     int64_t row_end, int64_t group) {
+  const iso_product *product = worker->job->product;
+  const iso_product_kernel *kernel = product->kernel;
+  const iso_packed_shape *shape = &product->shape;
+  iso_activations activations = activations_of(worker, segment);
+  int64_t n_groups = least(kernel->tile_groups, shape->groups - group);
+  int64_t width = kernel->tile_groups * shape->group_rows, panel_rows = kernel->panel_rows;
+  uint64_t panels = (uint64_t)parts(row_end - row, panel_rows);
+  uint8_t *stretches = worker->scratch + worker->job->layout.tile;
+  float *sums = (float *)(void *)(worker->scratch + worker->job->layout.sums);
+  const uint8_t *first = segment->weight + (uint64_t)group * shape->group_bytes;
   for (int64_t k = 0; k < shape->elements; k += kernel->stretch_elements) {
     int64_t count = least(kernel->stretch_elements, shape->elements - k);
     const uint8_t *packed = first + iso_packed_step_offset(shape, k / shape->block_elements);
-    uint64_t packed_bytes = iso_packed_step_offset(shape, count / shape->block_elements);
     const uint8_t *tile = kernel->expand ? stretches : packed;
-    uint64_t stride = kernel->expand ? kernel->stretch_bytes : shape->group_bytes;
     for (int64_t i = 0; kernel->expand && i < n_groups; i++)
-      kernel->expand(shape, first + (uint64_t)i * shape->group_bytes, k, count,
-                     stretches + (uint64_t)i * stride);
-    int64_t panels = (row_end - row + ISO_PANEL_ROWS - 1) / ISO_PANEL_ROWS;
-    for (int64_t panel = 0; panel < panels; panel++) {
-      int64_t at = row + panel * ISO_PANEL_ROWS;
+      kernel->expand(first + (uint64_t)i * shape->group_bytes, k, count,
+                     stretches + (uint64_t)i * kernel->stretch_stride);
+    uint64_t ahead = iso_packed_step_offset(shape, count / shape->block_elements);
+    uint64_t ahead_end = 2 * ahead, ahead_part = ahead / panels / 64 * 64 + 64;
+    for (int64_t at = row; at < row_end; at += panel_rows, ahead += ahead_part) {
+      int64_t rows = least(panel_rows, row_end - at);
+      float *panel_sums = sums + (at - row) * width;
       for (int64_t i = 0; i < n_groups; i++)
-        prefetch_part(packed + (uint64_t)i * shape->group_bytes + packed_bytes, packed_bytes, panel,
-                      panels);
-      kernel->many[least(ISO_PANEL_ROWS, row_end - at) - 1](
-          tile, stride, n_groups, count, iso_activations_panel(kernel, activations, at, k),
-          sums + (at - row) * width);
+        prefetch_lines(packed + (uint64_t)i * shape->group_bytes, ahead, ahead_end, ahead_part);
+      iso_panel panel = iso_activations_panel(kernel, &activations, at, k);
+      if (k == 0)
+        memset(panel_sums, 0, (size_t)(panel.rows * width) * sizeof(float));
+      kernel->many(tile, kernel->stretch_stride, n_groups, count, &panel, panel_sums);
+      for (int64_t r = 0; k + count == shape->elements && r < rows; r++)
+        store_row(product, segment->first + at + r, group * shape->group_rows, width,
+                  panel_sums + r * width);
     }
   }
 }
 
-static void many_task(void *context, uint32_t thread, uint32_t n_threads) {
+/* ---- Items ------------------------------------------------------------------------------------
+ */
+
+/* Cuts a segment into items: chunks of rows as large as they can be while every thread gets a few
+ * items, times tiles; or runs of groups, where rows are few. */
+static void cut_segment(const iso_product *product, iso_product_segment *segment,
+                        int64_t items_wanted) {
+  const iso_packed_shape *shape = &product->shape;
+  if (is_few(product, segment)) {
+    segment->item_rows = segment->rows;
+    segment->item_groups =
+        most(parts(BYTES_PER_ITEM, (int64_t)shape->group_bytes), shape->groups / items_wanted);
+  } else {
+    segment->item_groups = product->kernel->tile_groups;
+    int64_t tiles = parts(shape->groups, segment->item_groups);
+    segment->item_rows = MAX_CHUNK_ROWS;
+    while (segment->item_rows > MIN_CHUNK_ROWS &&
+           (segment->item_rows >= 2 * segment->rows ||
+            tiles * parts(segment->rows, segment->item_rows) < items_wanted))
+      segment->item_rows /= 2;
+  }
+  segment->row_items = segment->rows ? parts(segment->rows, segment->item_rows) : 0;
+}
+
+/* Threads worth waking, and the cut into items for them. */
+static uint32_t plan_items(product_job *job, iso_product *product) {
+  const iso_packed_shape *shape = &product->shape;
+  int64_t group_bytes = (int64_t)shape->group_bytes, work = 0, used = 0;
+  for (int64_t s = 0; s < product->n_segments; s++) {
+    work += shape->groups * group_bytes * parts(product->segments[s].rows, 4);
+    used += product->segments[s].rows > 0;
+  }
+  uint32_t n_threads = iso_cpu_threads_for(job->pool, work, BYTES_PER_THREAD);
+  uint64_t offset = 0;
+  for (int64_t s = 0; s < product->n_segments; s++) {
+    iso_product_segment *segment = &product->segments[s];
+    cut_segment(product, segment, most(1, (int64_t)n_threads * ITEMS_PER_THREAD / most(1, used)));
+    segment->activation_offset = offset;
+    offset += iso_activations_bytes(product->kernel, segment->rows, shape->elements);
+    segment->first_item = job->n_items;
+    job->n_items += segment->row_items * parts(shape->groups, segment->item_groups);
+  }
+  return n_threads;
+}
+
+static void run_item(const product_worker *worker, const iso_product_segment *segment,
+                     int64_t item) {
+  const iso_product *product = worker->job->product;
+  int64_t group_items = parts(product->shape.groups, segment->item_groups);
+  int64_t group = item % group_items * segment->item_groups;
+  int64_t row = item / group_items * segment->item_rows;
+  if (is_few(product, segment))
+    run_few(worker, segment, group, least(group + segment->item_groups, product->shape.groups));
+  else
+    run_tile(worker, segment, row, least(row + segment->item_rows, segment->rows), group);
+}
+
+static void product_task(void *context, uint32_t thread, uint32_t n_threads) {
   product_job *job = context;
-  const iso_product_kernel *kernel = job->kernel;
-  uint8_t *scratch = job->scratch + thread * job->layout.total;
-  iso_activations activations = prepare(job, scratch, thread, n_threads);
-  float *sums = (float *)(void *)(scratch + job->layout.sums);
-  int64_t width = kernel->tile_groups * job->shape.group_rows;
+  const iso_product *product = job->product;
+  product_worker worker = {.job = job, .scratch = job->scratch + thread * job->layout.total};
+  worker.activations =
+      job->private_activations ? worker.scratch + job->layout.activations : job->activations;
+  prepare_panels(&worker, thread, n_threads);
+  if (!job->private_activations)
+    iso_cpu_barrier(job->pool, n_threads);
+  if (product->kernel->begin)
+    product->kernel->begin();
+  const iso_product_segment *segment = product->segments;
   for (;;) {
-    int64_t tile = atomic_fetch_add_explicit(&job->next_tile, 1, memory_order_relaxed);
-    if (tile >= job->tiles)
-      return;
-    int64_t group = tile % job->group_tiles * kernel->tile_groups;
-    int64_t row = tile / job->group_tiles * job->chunk_rows;
-    int64_t row_end = least(row + job->chunk_rows, job->rows);
-    multiply_tile(job, &activations, row, row_end, group,
-                  least(kernel->tile_groups, job->shape.groups - group),
-                  scratch + job->layout.stretches, sums);
-    for (int64_t r = row; r < row_end; r++)
-      store_row(job, r, group * job->shape.group_rows, width, sums + (r - row) * width);
+    int64_t item = atomic_fetch_add_explicit(&job->next_item, 1, memory_order_relaxed);
+    if (item >= job->n_items)
+      break;
+    /* Items only grow; a segment without rows has none. */
+    while (segment + 1 < product->segments + product->n_segments && segment[1].first_item <= item)
+      segment++;
+    run_item(&worker, segment, item - segment->first_item);
   }
+  if (product->kernel->end)
+    product->kernel->end();
 }
 
-/* Chunks of rows as large as they can be while every thread gets a few tiles. */
-static void plan_tiles(product_job *job, uint32_t n_threads) {
-  job->group_tiles = (job->shape.groups + job->kernel->tile_groups - 1) / job->kernel->tile_groups;
-  job->chunk_rows = MAX_CHUNK_ROWS;
-  while (job->chunk_rows > MIN_CHUNK_ROWS &&
-         (job->chunk_rows >= 2 * job->rows ||
-          job->group_tiles * ((job->rows + job->chunk_rows - 1) / job->chunk_rows) <
-              (int64_t)n_threads * TILES_PER_THREAD))
-    job->chunk_rows /= 2;
-  job->tiles = job->group_tiles * ((job->rows + job->chunk_rows - 1) / job->chunk_rows);
-}
-
-iso_status iso_product_launch(const iso_product_kernel *kernel, iso_queue *queue,
-                              const iso_op_arguments *arguments) {
-  const iso_tensor *weight = &arguments->inputs[1];
-  product_job job = {.kernel = kernel, .arguments = arguments, .pool = queue->device->pool};
-  job.rows = iso_cpu_row_count(&arguments->inputs[0]);
-  if (!iso_packed_shape_of(weight->scheme, weight->dims[0], weight->dims[1], &job.shape))
-    return iso_cpu_fail(ISO_ERROR_INTERNAL, "matmul was given a weight that cannot be packed");
-  if (job.rows == 0)
-    return ISO_OK;
-  job.weight = iso_cpu_address(weight);
-  job.bias = iso_cpu_address(&arguments->inputs[2]);
-  bool few = job.rows <= kernel->few_rows;
-  int64_t stretch = few ? job.shape.elements : kernel->stretch_elements;
-  uint8_t *workspace = iso_cpu_workspace(arguments);
-  job.activations = iso_activations_at(kernel, workspace, job.rows, job.shape.elements, stretch);
-  job.scratch = workspace + iso_activations_bytes(kernel, job.rows, job.shape.elements);
-  job.layout = scratch_of(kernel, job.rows, &job.shape);
-  int64_t bytes = (int64_t)((uint64_t)job.shape.groups * job.shape.group_bytes);
-  int64_t passes = (job.rows + ISO_PANEL_ROWS - 1) / ISO_PANEL_ROWS;
-  uint32_t n_threads = iso_cpu_threads_for(job.pool, bytes * passes, BYTES_PER_THREAD);
-  if (few) {
-    iso_cpu_parallel(job.pool, n_threads, few_task, &job);
-    return ISO_OK;
-  }
-  plan_tiles(&job, n_threads);
-  iso_cpu_parallel(job.pool, n_threads, many_task, &job);
-  return ISO_OK;
+void iso_product_run(iso_cpu_pool *pool, iso_product *product) {
+  const iso_packed_shape *shape = &product->shape;
+  product_job job = {.product = product, .pool = pool};
+  job.layout = scratch_of(product->kernel, shape, product->rows, product->n_segments);
+  job.activations = product->workspace;
+  job.scratch = product->workspace + activation_bytes(product->kernel, product->rows,
+                                                      shape->elements, product->n_segments);
+  job.private_activations =
+      product->rows == 1 || product->rows * shape->elements <= PRIVATE_ELEMENTS;
+  uint32_t n_threads = plan_items(&job, product);
+  if (job.n_items > 0)
+    iso_cpu_parallel(pool, n_threads, product_task, &job);
 }

@@ -2,24 +2,25 @@
  *
  *   y[m, n] = sum over k of x[m, k] w[n, k], plus bias[n]
  *
- * The driver (product.c) prepares the activations once, splits the groups of 16 output rows over
- * the threads, and calls one of two loops that a kernel supplies for a scheme and a tier:
+ * The driver (product.c) prepares the activations once, cuts the work into items that threads
+ * take as they come free, and calls one of two loops that a kernel supplies for a scheme and a
+ * tier:
  *
- *   few rows   `few` streams a group, decoding codes in registers, for a panel of up to 4 rows. The
- *              bytes of the weight are the floor: every other cost must hide behind them. With a
- *              few panels the group comes from the second-level cache after the first one.
+ *   few rows   `few` streams a group, decoding codes in registers, for a panel of rows. The bytes
+ *              of the weight are the floor: every other cost must hide behind them. With a few
+ *              panels the group comes from the second-level cache after the first one.
  *   more rows  `expand` decodes a stretch of a tile of groups into the first-level cache; `many`
  *              multiplies it with a panel at a time. The multiply-adds are the floor.
  *
  * Both add the same terms in the same order with the same roundings, so that a row's result does
- * not depend on how many rows came with it, bit for bit.
+ * not depend on how many rows came with it, bit for bit, within one kernel.
  *
- * Activations lie in panels of 4 rows, the last one of what is left. The part of a panel of R rows
- * that belongs to a stretch of S elements holds
+ * Activations lie in panels of panel_rows (4, or 32 of the tile kernels), the last one of what is
+ * left. The part of a panel of R rows that belongs to a stretch of S elements holds
  *   values       [S / 4][R][2][4] int8 for quantized weights: the high planes of four values,
- *                then their low planes; [S][R] f32 for float weights
+ *                then their low planes; [S][R] f32 for float weights; tiles_amx.c has its own
  *   scales       [S / 32][R] f32: 128 high + low, times its scale, is the activation
- *   corrections  [S / sub_elements][R]: int32 -offset * sum(values) that integer sums start
+ *   corrections  [S / 2^sub_shift][R]: int32 -offset * sum(values) that integer sums start
  *                from, or f32 scale * sum(values) that multiplies the minimum; whichever the
  *                scheme needs.
  * Parts of one stretch lie next to each other, panel by panel, then come those of the next
@@ -29,7 +30,7 @@
 
 #include "backends/cpu/matmul/packed.h"
 
-#define ISO_PANEL_ROWS 4
+#define ISO_MAX_PANEL_ROWS 32
 /* Elements of an activation that share a scale. */
 #define ISO_ACTIVATION_BLOCK 32
 /* A quantized activation is high * 2^7 + low, high within +-127 and low in -64 .. 63. */
@@ -38,52 +39,53 @@
 
 /* Activations of one panel and one stretch. */
 typedef struct iso_panel {
-  const uint8_t *values;
-  const float *scales;
-  const void *corrections;
+  uint8_t *values;
+  float *scales;
+  int32_t *corrections;
+  int64_t rows;
 } iso_panel;
 
-/* What `few` computes: out[r * out_stride + i] = row r of a panel, all elements, times row i of
- * consecutive groups. */
-typedef void (*iso_product_few)(const iso_packed_shape *shape, const uint8_t *groups,
-                                int64_t n_groups, iso_panel panel, float *out, int64_t out_stride);
-
-/* Decodes elements [begin, begin + count) of one group into a stretch. Multiples of the block. */
-typedef void (*iso_product_expand)(const iso_packed_shape *shape, const uint8_t *group,
-                                   int64_t begin, int64_t count, uint8_t *out_stretch);
-
-/* sums[r * tile_groups * group_rows + i] += the products over `count` elements of a tile of up to
- * tile_groups stretches, `stride` bytes from each other. */
-typedef void (*iso_product_many)(const uint8_t *stretches, uint64_t stride, int64_t n_groups,
-                                 int64_t count, iso_panel panel, float *sums);
+/* ---- Kernels ---------------------------------------------------------------------------- */
 
 typedef struct iso_product_kernel iso_product_kernel;
 
-/* Quantizes one row of a panel of `panel_rows`: for each 32 elements a scale of max |x| /
- * ISO_ACTIVATION_MAXIMUM, values rounded to nearest even and split in two planes. A block that holds NaN or an
- * infinity gets such a scale, so that it shows in every product. `values`, `scales` and
- * `corrections` point at the row's first entries; entries of a row are panel_rows apart. */
-typedef void (*iso_quantize_row)(const iso_product_kernel *kernel, const float *x, int64_t elements,
-                                 int64_t panel_rows, uint8_t *values, float *scales,
-                                 int32_t *corrections);
-void iso_avx2_quantize_row(const iso_product_kernel *kernel, const float *x, int64_t elements,
-                           int64_t panel_rows, uint8_t *values, float *scales,
-                           int32_t *corrections);
+/* Writes `count` f32 activations of row `row` of a panel, one stretch, in the kernel's form. */
+typedef void (*iso_product_prepare)(const iso_product_kernel *kernel, const float *x, int64_t count,
+                                    int64_t row, const iso_panel *panel);
+
+/* out[r * out_stride + i] = row r of a panel, all elements, times row i of consecutive groups. */
+typedef void (*iso_product_few)(const iso_packed_shape *shape, const uint8_t *groups,
+                                int64_t n_groups, const iso_panel *panel, float *out,
+                                int64_t out_stride);
+
+/* Decodes elements [begin, begin + count) of one group. `begin` is a multiple of the stretch. */
+typedef void (*iso_product_expand)(const uint8_t *group, int64_t begin, int64_t count,
+                                   uint8_t *out_stretch);
+
+/* sums[r * tile_groups * group_rows + i] += row r of a panel times row i of a tile of up to
+ * tile_groups stretches, `stride` bytes from each other, over `count` elements. Columns past
+ * n_groups may get anything. */
+typedef void (*iso_product_many)(const uint8_t *stretches, uint64_t stride, int64_t n_groups,
+                                 int64_t count, const iso_panel *panel, float *sums);
 
 struct iso_product_kernel {
-  uint32_t value_bytes;      /* of an activation: 2 int8 planes, 4 f32 */
-  uint32_t sub_elements;     /* planes: elements that share a correction, 16 or 32; else 0 */
-  int32_t offset;            /* planes: what codes are stored plus; 0 where `minimum` */
-  bool minimum;              /* planes: the scheme has minimums */
-  uint32_t stretch_elements; /* elements that `expand` and `many` take at a time, at most */
-  uint32_t stretch_bytes;    /* of an expanded stretch; 0: the packed codes serve as they are */
+  uint32_t panel_rows;       /* at most ISO_MAX_PANEL_ROWS */
+  bool whole_panels;         /* the last panel has room for panel_rows too */
+  uint32_t value_bytes;      /* of an activation: 2 of quantized ones, 4 of f32 */
+  uint32_t sub_shift;        /* quantized: 2^this elements share a correction, 4 or 5; else 0 */
+  int32_t offset;            /* quantized: what codes are stored plus; 0 where `minimum` */
+  bool minimum;              /* quantized: the scheme has minimums */
+  uint32_t few_rows;         /* up to which `few` is faster than `many` */
   uint32_t tile_groups;      /* groups of a tile */
-  /* planes: quantizes one row of a panel; else NULL. */
-  iso_quantize_row quantize;
-  int64_t few_rows;                      /* up to which `few` is faster than `many` */
-  iso_product_few few[ISO_PANEL_ROWS];   /* by rows - 1; up to few_rows */
-  iso_product_expand expand;             /* NULL where stretch_bytes is 0 */
-  iso_product_many many[ISO_PANEL_ROWS]; /* by rows - 1 */
+  uint32_t stretch_elements; /* that `expand` and `many` take at a time, at most */
+  uint32_t stretch_stride;   /* bytes from one expanded group of a tile to the next */
+  uint32_t tile_bytes;       /* of an expanded tile */
+  iso_product_prepare prepare;
+  iso_product_few few;
+  iso_product_expand expand; /* NULL: `many` takes the packed codes as they are */
+  iso_product_many many;
+  void (*begin)(void); /* called by each thread before and after `many`; NULL for nothing */
+  void (*end)(void);
 };
 
 /* The kernel of a scheme in a tier; NULL where there is none. */
@@ -91,6 +93,15 @@ const iso_product_kernel *iso_avx2_integer_kernel(iso_scheme scheme);
 const iso_product_kernel *iso_avx2_float_kernel(iso_scheme scheme);
 const iso_product_kernel *iso_avx512_integer_kernel(iso_scheme scheme);
 const iso_product_kernel *iso_avx512_float_kernel(iso_scheme scheme);
+/* Takes rows of whole 32 elements. */
+const iso_product_kernel *iso_amx_tile_kernel(iso_scheme scheme);
+
+/* Quantized rows: for each 32 elements a scale of max |x| / ISO_ACTIVATION_MAXIMUM, values rounded
+ * to nearest even and split in two planes. A block that holds NaN or an infinity gets such a
+ * scale, so that it shows in every product. Every tier uses this one, so that tiers agree bit for
+ * bit. */
+void iso_avx2_quantize_row(const iso_product_kernel *kernel, const float *x, int64_t count,
+                           int64_t row, const iso_panel *panel);
 
 /* ---- Activations ---------------------------------------------------------------------------- */
 
@@ -99,30 +110,67 @@ typedef struct iso_activations {
   uint8_t *values;
   float *scales;
   int32_t *corrections;
-  int64_t rows, elements, stretch;
+  int64_t rows;     /* with those that fill up the last panel */
+  int64_t elements; /* K */
+  int64_t stretch;  /* elements of a stretch */
 } iso_activations;
 
-/* Bytes of the prepared activations; monotonic in rows. */
+/* Bytes of the prepared activations, a multiple of 64; monotonic in rows. */
 uint64_t iso_activations_bytes(const iso_product_kernel *kernel, int64_t rows, int64_t elements);
 /* Lays them out in `memory` (64-byte aligned), in stretches of `stretch` elements: a multiple of
  * 32, or all of them. */
 iso_activations iso_activations_at(const iso_product_kernel *kernel, void *memory, int64_t rows,
                                    int64_t elements, int64_t stretch);
-/* The panel of rows from `row` (a multiple of 4) on, for the stretch from `element`
- * (a multiple of the stretch) on. */
+/* The panel of rows from `row` (a multiple of panel_rows) on, for the stretch from `element` (a
+ * multiple of the stretch) on. */
 iso_panel iso_activations_panel(const iso_product_kernel *kernel,
                                 const iso_activations *activations, int64_t row, int64_t element);
-/* Prepares the panel that starts at `row`, from as many f32 rows. */
+/* Prepares row `row` from its f32 values. */
 void iso_activations_prepare(const iso_product_kernel *kernel, const iso_activations *activations,
-                             int64_t row, const float *const *rows);
+                             int64_t row, const float *x);
 
-/* ---- Launch -----------------------------------------------------------------------------------
+/* ---- The driver ------------------------------------------------------------------------------ */
+
+/* Rows that one packed matrix multiplies. */
+typedef struct iso_product_segment {
+  const uint8_t *weight;
+  int64_t first, rows; /* among the product's rows, in order; `rows` may be 0 */
+  /* The driver's own. */
+  uint64_t activation_offset;
+  int64_t item_rows, item_groups, first_item, row_items;
+} iso_product_segment;
+
+/* A product of rows with one or more matrices of the same shape. */
+typedef struct iso_product {
+  const iso_product_kernel *kernel;
+  iso_packed_shape shape;
+  const iso_tensor *x, *y;
+  const float *bias; /* [N] or NULL */
+  /* Row i of the product reads row x_rows[i] of x and writes row y_rows[i] of y; NULL: i. */
+  const int32_t *x_rows, *y_rows;
+  int64_t rows;
+  iso_product_segment *segments;
+  int64_t n_segments;
+  uint8_t *workspace; /* iso_product_bytes() */
+} iso_product;
+
+/* Workspace of a product; monotonic in rows. */
+uint64_t iso_product_bytes(const iso_product_kernel *kernel, const iso_cpu_pool *pool,
+                           const iso_packed_shape *shape, int64_t rows, int64_t n_segments);
+/* Runs it. Fills in the segments. */
+void iso_product_run(iso_cpu_pool *pool, iso_product *product);
+
+/* ---- Ops ----------------------------------------------------------------------------------------
  */
 
-/* workspace() and launch() of `matmul` with a kernel. */
-uint64_t iso_product_workspace(const iso_product_kernel *kernel, const iso_device *device,
-                               const iso_op_arguments *arguments);
-iso_status iso_product_launch(const iso_product_kernel *kernel, iso_queue *queue,
+/* workspace() and launch() of `matmul` and `grouped_matmul` with a kernel. */
+uint64_t iso_matmul_workspace(const iso_product_kernel *kernel, const iso_device *device,
                               const iso_op_arguments *arguments);
+iso_status iso_matmul_launch(const iso_product_kernel *kernel, iso_queue *queue,
+                             const iso_op_arguments *arguments);
+uint64_t iso_grouped_matmul_workspace(const iso_product_kernel *kernel, const iso_device *device,
+                                      const iso_op_arguments *arguments);
+iso_status iso_grouped_matmul_launch(const iso_product_kernel *kernel, iso_queue *queue,
+                                     const iso_op_arguments *arguments);
 
 #endif

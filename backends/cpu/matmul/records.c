@@ -14,10 +14,17 @@
 /* workspace() and launch() of a tier, for the kernels that `family` finds by weight scheme. */
 #define DEFINE_PRODUCT(name, family)                                                               \
   static uint64_t name##_workspace(const iso_device *device, const iso_op_arguments *arguments) {  \
-    return iso_product_workspace(family(arguments->inputs[1].scheme), device, arguments);          \
+    return iso_matmul_workspace(family(arguments->inputs[1].scheme), device, arguments);           \
   }                                                                                                \
   static iso_status name##_launch(iso_queue *queue, const iso_op_arguments *arguments) {           \
-    return iso_product_launch(family(arguments->inputs[1].scheme), queue, arguments);              \
+    return iso_matmul_launch(family(arguments->inputs[1].scheme), queue, arguments);               \
+  }                                                                                                \
+  static uint64_t name##_grouped_workspace(const iso_device *device,                               \
+                                           const iso_op_arguments *arguments) {                    \
+    return iso_grouped_matmul_workspace(family(arguments->inputs[1].scheme), device, arguments);   \
+  }                                                                                                \
+  static iso_status name##_grouped_launch(iso_queue *queue, const iso_op_arguments *arguments) {   \
+    return iso_grouped_matmul_launch(family(arguments->inputs[1].scheme), queue, arguments);       \
   }
 
 #if defined(__x86_64__)
@@ -25,16 +32,52 @@ DEFINE_PRODUCT(avx2_integer, iso_avx2_integer_kernel)
 DEFINE_PRODUCT(avx2_float, iso_avx2_float_kernel)
 DEFINE_PRODUCT(avx512_integer, iso_avx512_integer_kernel)
 DEFINE_PRODUCT(avx512_float, iso_avx512_float_kernel)
+DEFINE_PRODUCT(amx_tile, iso_amx_tile_kernel)
+
+/* Rows from which on tiles are worth expanding weights for. */
+#define TILE_MIN_ROWS 32
+
+static iso_refusal check_tile(const iso_device *device, const iso_op_arguments *arguments,
+                              int64_t rows, const char **out_detail) {
+  const iso_tensor *weight = &arguments->inputs[1];
+  iso_refusal refusal = iso_cpu_check_tier(device, ISO_CPU_TIER_AMX, out_detail);
+  if (refusal != ISO_ACCEPTED)
+    return refusal;
+  if (rows >= TILE_MIN_ROWS && weight->dims[weight->n_dims - 1] % 32 == 0)
+    return ISO_ACCEPTED;
+  *out_detail = "tiles take 32 rows or more, of whole 32 elements";
+  return ISO_REFUSED_SHAPE;
+}
+
+static iso_refusal check_tile_matmul(const iso_device *device, const iso_op_arguments *arguments,
+                                     const char **out_detail) {
+  return check_tile(device, arguments, iso_cpu_row_count(&arguments->inputs[0]), out_detail);
+}
+
+/* Rows of an expert on average. */
+static iso_refusal check_tile_grouped(const iso_device *device, const iso_op_arguments *arguments,
+                                      const char **out_detail) {
+  const iso_tensor *experts = &arguments->inputs[2];
+  int64_t n_experts = arguments->inputs[1].dims[0];
+  return check_tile(device, arguments,
+                    n_experts ? experts->dims[0] * experts->dims[1] / n_experts : 0, out_detail);
+}
 #endif
 
-#define PACKED_RECORD(TIER, tier_, family_, schemes_)                                              \
+#define PACKED_RECORD(OP, TIER, name_, schemes_, check_, workspace_, launch_)                      \
   {                                                                                                \
-    .size = sizeof(iso_kernel), .op = ISO_OP_MATMUL, .name = "matmul." #family_ "." #tier_,        \
-    .schemes = schemes_, .activations = ISO_CPU_FLOAT_SCHEMES, .layout = ISO_CPU_LAYOUT_GROUPS,    \
-    .rank = ISO_CPU_RANK(ISO_CPU_TIER_##TIER, 0), .check = iso_cpu_check_##tier_,                  \
-    .workspace = tier_##_##family_##_workspace, .packed_bytes = iso_packed_bytes,                  \
-    .pack = iso_packed_pack, .launch = tier_##_##family_##_launch                                  \
+    .size = sizeof(iso_kernel), .op = ISO_OP_##OP, .name = name_, .schemes = schemes_,             \
+    .activations = ISO_CPU_FLOAT_SCHEMES, .layout = ISO_CPU_LAYOUT_GROUPS,                         \
+    .rank = ISO_CPU_RANK(ISO_CPU_TIER_##TIER, 0), .check = check_, .workspace = workspace_,        \
+    .packed_bytes = iso_packed_bytes, .pack = iso_packed_pack, .launch = launch_                   \
   }
+/* matmul and grouped_matmul of a family of kernels. */
+#define PACKED_RECORDS(TIER, tier, family, schemes, matmul_check, grouped_check)                   \
+  PACKED_RECORD(MATMUL, TIER, "matmul." #family "." #tier, schemes, matmul_check,                  \
+                tier##_##family##_workspace, tier##_##family##_launch),                            \
+      PACKED_RECORD(GROUPED_MATMUL, TIER, "grouped_matmul." #family "." #tier, schemes,            \
+                    grouped_check, tier##_##family##_grouped_workspace,                            \
+                    tier##_##family##_grouped_launch)
 
 static const iso_kernel records[] = {
     {.size = sizeof(iso_kernel),
@@ -58,10 +101,15 @@ static const iso_kernel records[] = {
      .pack = iso_packed_pack,
      .launch = iso_packed_embedding_launch},
 #if defined(__x86_64__)
-    PACKED_RECORD(AVX2, avx2, integer, QUANTIZED),
-    PACKED_RECORD(AVX2, avx2, float, ISO_CPU_FLOAT_SCHEMES),
-    PACKED_RECORD(AVX512, avx512, integer, QUANTIZED),
-    PACKED_RECORD(AVX512, avx512, float, ISO_CPU_FLOAT_SCHEMES),
+    PACKED_RECORDS(AVX2, avx2, integer, QUANTIZED, iso_cpu_check_avx2, iso_cpu_check_avx2),
+    PACKED_RECORDS(AVX2, avx2, float, ISO_CPU_FLOAT_SCHEMES, iso_cpu_check_avx2,
+                   iso_cpu_check_avx2),
+    PACKED_RECORDS(AVX512, avx512, integer, QUANTIZED, iso_cpu_check_avx512, iso_cpu_check_avx512),
+    PACKED_RECORDS(AVX512, avx512, float, ISO_CPU_FLOAT_SCHEMES, iso_cpu_check_avx512,
+                   iso_cpu_check_avx512),
+    PACKED_RECORDS(AMX, amx, tile,
+                   QUANTIZED | ISO_SCHEME_BIT(ISO_SCHEME_F16) | ISO_SCHEME_BIT(ISO_SCHEME_BF16),
+                   check_tile_matmul, check_tile_grouped),
 #endif
 };
 

@@ -24,7 +24,6 @@ static inline vec vec_all_word(const void *from) {
 }
 static inline vec vec_all_int(int32_t value) { return _mm256_set1_epi32(value); }
 static inline vec vec_add(vec a, vec b) { return _mm256_add_epi32(a, b); }
-static inline vec vec_shift_left(vec a, int bits) { return _mm256_slli_epi32(a, bits); }
 static inline vec vec_and(vec a, vec b) { return _mm256_and_si256(a, b); }
 static inline vec vec_or(vec a, vec b) { return _mm256_or_si256(a, b); }
 #define vec_left(a, bits) _mm256_slli_epi32(a, bits)
@@ -51,6 +50,8 @@ static inline void vec_dot(vec *sum, vec *narrow, vec codes, vec activations, in
   }
   if (step % run != 0)
     pairs = _mm256_add_epi16(*narrow, pairs);
+  /* Keeps the sums in this order: GCC would balance them into trees, and spill. */
+  __asm__("" : "+x"(pairs));
   *narrow = pairs;
   if (step % run == run - 1 || step == steps - 1)
     *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));

@@ -28,7 +28,6 @@ static inline vec vec_all_word(const void *from) {
 }
 static inline vec vec_all_int(int32_t value) { return _mm512_set1_epi32(value); }
 static inline vec vec_add(vec a, vec b) { return _mm512_add_epi32(a, b); }
-static inline vec vec_shift_left(vec a, int bits) { return _mm512_slli_epi32(a, (unsigned)bits); }
 static inline vec vec_and(vec a, vec b) { return _mm512_and_si512(a, b); }
 static inline vec vec_or(vec a, vec b) { return _mm512_or_si512(a, b); }
 /* Shifts of 32-bit lanes by a constant. */

@@ -1,0 +1,238 @@
+/* The tile kernels on emulated tiles, through the driver, on CPUs with AVX-512 and BF16.
+ *
+ * This file defines iso_amx_tile_kernel() before the library's own is linked, so that the records
+ * of tier amx run the emulation. */
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,f16c,bmi2,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512bf16")
+#define ISO_TILES_HEADER "tests/unit/tile_emulation.h"
+#include "backends/cpu/matmul/tiles_amx.c"
+#pragma GCC pop_options
+
+#include "cpu_device.h"
+
+#include <math.h>
+
+static cpu_test_device cpu;
+static bool can_run;
+
+static int open_device(void **state) {
+  (void)state;
+  iso_cpu_machine machine;
+  iso_cpu_machine_detect(&machine);
+  can_run = (machine.features & ISO_CPU_HAS_AVX512_BF16) && cpu_test_open(&cpu, "avx512", 2);
+  if (!can_run)
+    print_message("no AVX-512 with BF16 here: the tile kernels are not run\n");
+  else
+    cpu.device->tier = ISO_CPU_TIER_AMX;
+  return 0;
+}
+
+static int close_device(void **state) {
+  (void)state;
+  if (can_run)
+    cpu_test_close(&cpu);
+  return 0;
+}
+
+static const iso_kernel *find_record(const char *name) {
+  uint32_t count;
+  const iso_kernel *kernels = iso_cpu_kernels(&count);
+  for (uint32_t i = 0; i < count; i++)
+    if (strcmp(kernels[i].name, name) == 0)
+      return &kernels[i];
+  fail_msg("no record %s", name);
+  return NULL;
+}
+
+static iso_buffer *make_buffer(uint64_t bytes) {
+  iso_buffer *buffer;
+  assert_int_equal(cpu.backend->memory->alloc(cpu.device, ISO_MEMORY_DEVICE, bytes + 64, &buffer),
+                   ISO_OK);
+  memset(buffer->data, 0xff, bytes + 64);
+  return buffer;
+}
+
+static float random_value(void) {
+  static uint32_t word = 7;
+  float sum = 0;
+  for (int i = 0; i < 4; i++) {
+    word = word * 1664525 + 1013904223;
+    sum += (float)(int32_t)word * 0x1p-31f;
+  }
+  return sum;
+}
+
+/* A weight of [n, k], or [experts, n, k], packed; its values beside it. */
+static iso_buffer *make_weight(iso_scheme scheme, uint32_t n_dims, const int64_t *dims,
+                               float *out_values) {
+  int64_t k = dims[n_dims - 1], rows = dims[0] * (n_dims == 3 ? dims[1] : 1);
+  iso_host_weight weight = {.size = sizeof weight, .scheme = scheme, .n_dims = n_dims};
+  memcpy(weight.dims, dims, n_dims * sizeof *dims);
+  uint64_t row_bytes, bytes;
+  assert_int_equal(iso_scheme_row_bytes(scheme, k, &row_bytes), ISO_OK);
+  weight.bytes = (uint64_t)rows * row_bytes;
+  uint8_t *data = malloc(weight.bytes);
+  for (int64_t i = 0; i < rows; i++) {
+    float *row = out_values + i * k;
+    for (int64_t j = 0; j < k; j++)
+      row[j] = random_value() * 0.05f;
+    iso_scheme_encode_row(scheme, row, NULL, data + (uint64_t)i * row_bytes, k);
+    iso_scheme_decode_row(scheme, data + (uint64_t)i * row_bytes, row, k);
+  }
+  weight.data = data;
+  assert_int_equal(iso_packed_bytes(cpu.device, &weight, &bytes), ISO_OK);
+  iso_buffer *packed = make_buffer(bytes);
+  assert_int_equal(iso_packed_pack(cpu.queue, &weight, packed, 0), ISO_OK);
+  free(data);
+  return packed;
+}
+
+/* The products of one row, in double. Of each term the kernel leaves out 2^-16 at most and rounds
+ * twice by 2^-17, all evenly spread. */
+static void check_row(const char *what, const float *y, const float *x, const float *weights,
+                      int64_t n, int64_t k) {
+  for (int64_t j = 0; j < n; j++) {
+    double sum = 0, squares = 0, terms = 0;
+    for (int64_t i = 0; i < k; i++) {
+      double term = (double)x[i] * (double)weights[j * k + i];
+      sum += term;
+      squares += term * term;
+      terms += fabs(term);
+    }
+    double allowed = 6 * sqrt(squares) * 0x1p-16 + 4e-7 * terms;
+    if (!(fabs((double)y[j] - sum) <= allowed))
+      fail_msg("%s: feature %d is %g, not %g (%g allowed)", what, (int)j, (double)y[j], sum,
+               allowed);
+  }
+}
+
+static void run(const iso_kernel *kernel, iso_op_arguments *arguments) {
+  const char *detail = "";
+  assert_int_equal(kernel->check(cpu.device, arguments, &detail), ISO_ACCEPTED);
+  arguments->workspace_bytes = kernel->workspace(cpu.device, arguments);
+  arguments->workspace = make_buffer(arguments->workspace_bytes);
+  assert_int_equal(kernel->launch(cpu.queue, arguments), ISO_OK);
+  for (int i = 0; i < 64; i++)
+    assert_int_equal(arguments->workspace->data[arguments->workspace_bytes + (uint64_t)i], 0xff);
+  cpu.backend->memory->free(cpu.device, arguments->workspace);
+}
+
+static void check_matmul(iso_scheme scheme, int64_t m, int64_t n, int64_t k) {
+  const iso_kernel *kernel = find_record("matmul.tile.amx");
+  float *weights = malloc((size_t)(n * k) * sizeof(float));
+  iso_buffer *packed = make_weight(scheme, 2, (const int64_t[]){n, k}, weights);
+  iso_buffer *x = make_buffer((uint64_t)(m * k) * 4), *y = make_buffer((uint64_t)(m * n) * 4);
+  float *x_values = (float *)(void *)x->data, *y_values = (float *)(void *)y->data;
+  for (int64_t i = 0; i < m * k; i++)
+    x_values[i] = random_value();
+  iso_matmul_attributes attributes = {.size = sizeof attributes};
+  iso_op_arguments arguments = {.size = sizeof arguments,
+                                .op = ISO_OP_MATMUL,
+                                .n_inputs = 3,
+                                .n_outputs = 1,
+                                .attributes = &attributes};
+  arguments.inputs[0] = (iso_tensor){
+      .buffer = x, .scheme = ISO_SCHEME_F32, .n_dims = 2, .dims = {m, k}, .strides = {k * 4, 4}};
+  arguments.inputs[1] = (iso_tensor){
+      .buffer = packed, .scheme = scheme, .layout = kernel->layout, .n_dims = 2, .dims = {n, k}};
+  arguments.outputs[0] = (iso_tensor){
+      .buffer = y, .scheme = ISO_SCHEME_F32, .n_dims = 2, .dims = {m, n}, .strides = {n * 4, 4}};
+  run(kernel, &arguments);
+  for (int64_t i = 0; i < m; i++)
+    check_row(iso_scheme_get_info(scheme)->name, y_values + i * n, x_values + i * k, weights, n, k);
+  for (int i = 0; i < 64; i++)
+    assert_int_equal(y->data[m * n * 4 + i], 0xff);
+  iso_buffer *buffers[] = {packed, x, y};
+  for (int i = 0; i < 3; i++)
+    cpu.backend->memory->free(cpu.device, buffers[i]);
+  free(weights);
+}
+
+static void every_scheme_is_right(void **state) {
+  (void)state;
+  for (iso_scheme scheme = 0; can_run && scheme < ISO_SCHEME_COUNT; scheme++) {
+    if (!iso_amx_tile_kernel(scheme))
+      continue;
+    bool super = iso_scheme_get_info(scheme)->block_elements == 256;
+    check_matmul(scheme, 32, 16, super ? 256 : 32);
+    check_matmul(scheme, 33, 131, super ? 768 : 736);
+    check_matmul(scheme, 257, 64, 512);
+  }
+}
+
+static void experts_are_right(void **state) {
+  (void)state;
+  if (!can_run)
+    return;
+  enum { TOKENS = 60, CHOICES = 2, EXPERTS = 3, N = 70, K = 512 };
+  const iso_kernel *kernel = find_record("grouped_matmul.tile.amx");
+  float *weights = malloc(EXPERTS * N * K * sizeof(float));
+  iso_buffer *packed = make_weight(ISO_SCHEME_Q4_K, 3, (const int64_t[]){EXPERTS, N, K}, weights);
+  iso_buffer *x = make_buffer(TOKENS * K * 4), *y = make_buffer(TOKENS * CHOICES * N * 4);
+  iso_buffer *experts = make_buffer(TOKENS * CHOICES * 4);
+  float *x_values = (float *)(void *)x->data, *y_values = (float *)(void *)y->data;
+  int32_t *chosen = (int32_t *)(void *)experts->data;
+  for (int i = 0; i < TOKENS * K; i++)
+    x_values[i] = random_value();
+  for (int i = 0; i < TOKENS * CHOICES; i++)
+    chosen[i] = i % 7 == 0 ? 0 : i % 5 == 0 ? 1 : 2;
+  iso_grouped_matmul_attributes attributes = {.size = sizeof attributes};
+  iso_op_arguments arguments = {.size = sizeof arguments,
+                                .op = ISO_OP_GROUPED_MATMUL,
+                                .n_inputs = 3,
+                                .n_outputs = 1,
+                                .attributes = &attributes};
+  arguments.inputs[0] = (iso_tensor){.buffer = x,
+                                     .scheme = ISO_SCHEME_F32,
+                                     .n_dims = 3,
+                                     .dims = {TOKENS, 1, K},
+                                     .strides = {K * 4, K * 4, 4}};
+  arguments.inputs[1] = (iso_tensor){.buffer = packed,
+                                     .scheme = ISO_SCHEME_Q4_K,
+                                     .layout = kernel->layout,
+                                     .n_dims = 3,
+                                     .dims = {EXPERTS, N, K}};
+  arguments.inputs[2] = (iso_tensor){.buffer = experts,
+                                     .scheme = ISO_SCHEME_I32,
+                                     .n_dims = 2,
+                                     .dims = {TOKENS, CHOICES},
+                                     .strides = {CHOICES * 4, 4}};
+  arguments.outputs[0] = (iso_tensor){.buffer = y,
+                                      .scheme = ISO_SCHEME_F32,
+                                      .n_dims = 3,
+                                      .dims = {TOKENS, CHOICES, N},
+                                      .strides = {CHOICES * N * 4, N * 4, 4}};
+  run(kernel, &arguments);
+  for (int i = 0; i < TOKENS * CHOICES; i++)
+    check_row("experts", y_values + i * N, x_values + i / CHOICES * K, weights + chosen[i] * N * K,
+              N, K);
+  iso_buffer *buffers[] = {packed, x, y, experts};
+  for (int i = 0; i < 4; i++)
+    cpu.backend->memory->free(cpu.device, buffers[i]);
+  free(weights);
+}
+
+static void few_or_odd_rows_are_left_to_others(void **state) {
+  (void)state;
+  if (!can_run)
+    return;
+  const iso_kernel *kernel = find_record("matmul.tile.amx");
+  iso_op_arguments arguments = {.size = sizeof arguments, .op = ISO_OP_MATMUL};
+  const char *detail = "";
+  arguments.inputs[0] = (iso_tensor){.scheme = ISO_SCHEME_F32, .n_dims = 2, .dims = {31, 64}};
+  arguments.inputs[1] = (iso_tensor){.scheme = ISO_SCHEME_BF16, .n_dims = 2, .dims = {64, 64}};
+  assert_int_equal(kernel->check(cpu.device, &arguments, &detail), ISO_REFUSED_SHAPE);
+  arguments.inputs[0].dims[0] = 32;
+  assert_int_equal(kernel->check(cpu.device, &arguments, &detail), ISO_ACCEPTED);
+  arguments.inputs[0].dims[1] = arguments.inputs[1].dims[1] = 70;
+  assert_int_equal(kernel->check(cpu.device, &arguments, &detail), ISO_REFUSED_SHAPE);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(every_scheme_is_right),
+      cmocka_unit_test(experts_are_right),
+      cmocka_unit_test(few_or_odd_rows_are_left_to_others),
+  };
+  return cmocka_run_group_tests(tests, open_device, close_device);
+}
