@@ -5,8 +5,8 @@
  * token * group + head, so an item's rows share every key and value they read.
  *
  *   narrow  few rows, as in decoding: vectors run along the head, keys are taken in chunks whose
- *           partial results are merged in order. When there are fewer items than threads, the
- *           chunks go to different threads (flash-decoding, Dao et al. 2023).
+ *           partial results are merged in order. When there are few items a thread, the chunks
+ *           go to different threads (flash-decoding, Dao et al. 2023).
  *   wide    many rows, as in prefill: a lane a row. Keys and values are broadcast from their own
  *           rows, so nothing but the queries is ever transposed, and the softmax needs no sums
  *           across lanes.
@@ -25,8 +25,10 @@
 #define ATTENTION_NARROW_KEYS 64
 #define ATTENTION_WIDE_KEYS 32
 /* Keys of a chunk, unless the block table is so wide that there would be more chunks than this. */
-#define ATTENTION_CHUNK_KEYS 512
+#define ATTENTION_CHUNK_KEYS 256
 #define ATTENTION_MAX_CHUNKS 64
+/* Items a thread below which chunks are shared out, so that threads finish together. */
+#define ATTENTION_SPLIT_BELOW 4
 
 typedef struct attention_item {
   int32_t sequence, kv_head;

@@ -76,6 +76,7 @@ static iso_status driver_open(uint32_t index, const iso_device_options *options,
     free(device);
     return status;
   }
+  pthread_mutex_init(&device->slab_lock, NULL);
   device->info.n_units = iso_cpu_pool_size(device->pool);
   iso_cpu_host->log(notice ? ISO_LOG_NOTICE : ISO_LOG_DEBUG, "cpu: %s, %s, %u threads",
                     device->info.name, device->info.detail, device->info.n_units);
@@ -90,11 +91,12 @@ static iso_status device_info(const iso_device *device, iso_device_info *out_inf
 
 static void device_close(iso_device *device) {
   iso_cpu_pool_destroy(device->pool);
+  iso_cpu_memory_close(device);
+  pthread_mutex_destroy(&device->slab_lock);
   free(device);
 }
 
-/* ---- Queue ------------------------------------------------------------------------------------
- */
+/* ---- Queue ---------------------------------------------------------------------------------- */
 
 static iso_status queue_create(iso_device *device, iso_queue **out_queue) {
   iso_queue *queue = calloc(1, sizeof *queue);
@@ -121,8 +123,7 @@ static iso_status queue_fill(iso_queue *queue, iso_buffer *target, uint64_t offs
   return ISO_OK;
 }
 
-/* ---- Tables -----------------------------------------------------------------------------------
- */
+/* ---- Tables --------------------------------------------------------------------------------- */
 
 static const iso_driver_table driver_table = {sizeof driver_table, driver_enumerate, driver_open};
 static const iso_device_table device_table = {sizeof device_table, device_info, device_close};

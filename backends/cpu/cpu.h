@@ -10,18 +10,25 @@
 
 #include <isomer/backend.h>
 
+#include <pthread.h>
+
+typedef struct iso_cpu_slab iso_cpu_slab; /* memory.c */
+
 struct iso_device {
   iso_cpu_tier tier;
   bool is_lowered;       /* a tier below the machine's highest was forced */
   uint32_t cpu_features; /* ISO_CPU_HAS_ bits that the tier in force may use */
   iso_cpu_pool *pool;
   iso_device_info info;
+  pthread_mutex_t slab_lock;
+  iso_cpu_slab *slab; /* small buffers are cut from it; NULL before the first */
 };
 
 struct iso_buffer {
   uint8_t *data;
   uint64_t bytes;
-  bool imported; /* memory of the caller: read only, never freed here */
+  bool imported;      /* memory of the caller: read only, never freed here */
+  iso_cpu_slab *slab; /* what it was cut from, or NULL */
 };
 
 struct iso_queue {
@@ -35,7 +42,7 @@ extern const iso_host *iso_cpu_host;
 /* The entry, under its own name because the backend is linked in. */
 const iso_backend *iso_cpu_backend_query(uint32_t host_abi, const iso_host *host);
 
-/* ---- Kernel records ------------------------------------------------------------------- */
+/* ---- Kernel records ------------------------------------------------------------------------- */
 
 /* Offset of every buffer an op is given, and of allocations; imported weights may lie at any
  * address. */
@@ -76,7 +83,7 @@ const iso_kernel *iso_cpu_kernels(uint32_t *out_count);
 extern const iso_kernel *const iso_cpu_matmul_records;
 extern const uint32_t iso_cpu_matmul_record_count;
 
-/* ---- Operands --------------------------------------------------------------------------- */
+/* ---- Operands ------------------------------------------------------------------------------- */
 
 /* Address of a tensor's first element; NULL for an absent optional operand. */
 static inline void *iso_cpu_address(const iso_tensor *tensor) {

@@ -57,7 +57,7 @@ static bool is_usable(void) {
   return runtime == DNNL_RUNTIME_SEQ || runtime == DNNL_RUNTIME_OMP;
 }
 
-/* ---- Primitives ----------------------------------------------------------------------- */
+/* ---- Primitives ----------------------------------------------------------------------------- */
 
 /* A group of packed bf16 weights is what oneDNN calls BA16a64b2a, if K is a multiple of 16: pairs
  * of elements, in a pair 64 columns of 2. Its fast code wants operands without gaps. */
@@ -178,7 +178,7 @@ static const primitive *find_primitive(int64_t rows, int64_t depth) {
   return found && found->handle ? found : NULL;
 }
 
-/* ---- Launch --------------------------------------------------------------------------- */
+/* ---- Launch --------------------------------------------------------------------------------- */
 
 /* A unit of work is unit_rows rows and one group. */
 typedef struct dense_job {

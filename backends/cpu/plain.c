@@ -102,8 +102,7 @@ static iso_status quantize_rows_launch(iso_queue *queue, const iso_op_arguments 
                   quantize_rows_row);
 }
 
-/* ---- route_top_k --------------------------------------------------------------------------------
- */
+/* ---- route_top_k ---------------------------------------------------------------------------- */
 
 static float logit(const iso_tensor *logits, void *row, int64_t expert) {
   float value;
@@ -149,8 +148,7 @@ static iso_status route_top_k_launch(iso_queue *queue, const iso_op_arguments *a
   return run_rows(queue, arguments, logits->dims[0], logits->dims[1] * 16, route_top_k_row);
 }
 
-/* ---- Records ------------------------------------------------------------------------------------
- */
+/* ---- Records -------------------------------------------------------------------------------- */
 
 #define RECORD(name_, NAME_, ...)                                                                  \
   {                                                                                                \

@@ -68,7 +68,7 @@ static uint32_t word_wait(wait_word *word, uint32_t old) {
   return value;
 }
 
-/* ---- The pool -------------------------------------------------------------------------------- */
+/* ---- The pool ------------------------------------------------------------------------------- */
 
 typedef struct worker {
   wait_word ticket; /* raised by one for each task this worker takes part in */

@@ -45,7 +45,7 @@ uint32_t iso_cpu_tier_features(const iso_cpu_machine *machine, iso_cpu_tier tier
   return machine->features & TIERS[tier].may_use;
 }
 
-/* ---- Detection ----------------------------------------------------------------------------- */
+/* ---- Detection ------------------------------------------------------------------------------ */
 
 #if ISO_CPU_DETECT
 /* State components of XCR0 (Intel SDM vol. 1, 13.3): XMM and YMM; opmask and ZMM; tiles. */
@@ -124,7 +124,7 @@ void iso_cpu_machine_detect(iso_cpu_machine *out_machine) {
 #endif
 }
 
-/* ---- Choice -------------------------------------------------------------------------------- */
+/* ---- Choice --------------------------------------------------------------------------------- */
 
 /* Writes the names of the features in `missing`, separated by spaces. */
 static const char *list_features(uint32_t missing, char *out_text, size_t capacity) {

@@ -116,7 +116,7 @@ static inline void cpu_case_end(cpu_case *job) {
     free(job->inputs[i]);
 }
 
-/* ---- Comparison ------------------------------------------------------------------------------ */
+/* ---- Comparison ----------------------------------------------------------------------------- */
 
 /* Half a unit in the last place of the scheme, relative, and the smallest it can hold. */
 static inline void cpu_scheme_rounding(iso_scheme scheme, double *out_relative, double *out_least) {
@@ -172,8 +172,7 @@ static inline void cpu_compare(const cpu_case *job, const char *kernel, uint32_t
                (unsigned long long)i);
 }
 
-/* ---- Running ----------------------------------------------------------------------------------
- */
+/* ---- Running -------------------------------------------------------------------------------- */
 
 static inline iso_buffer *cpu_upload(const cpu_test_device *device, const uint8_t *data,
                                      uint64_t bytes) {

@@ -1,0 +1,127 @@
+/* Memory of the CPU backend: buffers of all sizes lie apart, aligned, and outlive one another;
+ * what cannot fit is refused with its size. */
+#include "cpu_device.h"
+
+#include "backends/cpu/memory.h"
+
+#include <pthread.h>
+#include <stdio.h>
+
+static cpu_test_device device;
+
+typedef struct held {
+  iso_buffer *buffer;
+  uint64_t bytes;
+  uint8_t mark;
+} held;
+
+static const iso_memory_table *table(void) { return device.backend->memory; }
+
+static uint8_t *address_of(iso_buffer *buffer) {
+  void *address;
+  return table()->map(device.device, buffer, &address) == ISO_OK ? address : NULL;
+}
+
+/* Marks both ends; false when the allocation fails or is not aligned. */
+static bool hold(held *out, uint64_t bytes, uint8_t mark) {
+  *out = (held){.bytes = bytes, .mark = mark};
+  if (table()->alloc(device.device, ISO_MEMORY_DEVICE, bytes, &out->buffer) != ISO_OK)
+    return false;
+  uint8_t *data = address_of(out->buffer);
+  memset(data, mark, bytes < 300 ? bytes : 300);
+  data[bytes - 1] = mark;
+  return (uintptr_t)data % ISO_CPU_ALIGNMENT == 0;
+}
+
+/* False when another buffer has written into this one. */
+static bool release(held *item) {
+  const uint8_t *data = address_of(item->buffer);
+  bool same = data[0] == item->mark && data[item->bytes - 1] == item->mark;
+  for (uint64_t i = 0; i < item->bytes && i < 300; i++)
+    same = same && data[i] == item->mark;
+  table()->free(device.device, item->buffer);
+  item->buffer = NULL;
+  return same;
+}
+
+/* Allocates and frees in an order of its own; the number of buffers that went wrong. */
+static void *churn(void *argument) {
+  enum { PLACES = 60, ROUNDS = 3000 };
+  uint64_t random = (uintptr_t)argument, wrong = 0;
+  held items[PLACES] = {0};
+  for (int round = 0; round < ROUNDS; round++) {
+    random = random * 6364136223846793005u + 1442695040888963407u;
+    held *item = &items[(random >> 40) % PLACES];
+    uint64_t bytes = 1 + (random >> 20) % (UINT64_C(1) << (4 + (random >> 58) % 22));
+    if (item->buffer)
+      wrong += !release(item);
+    else
+      wrong += !hold(item, bytes, (uint8_t)random);
+  }
+  for (int i = 0; i < PLACES; i++)
+    if (items[i].buffer)
+      wrong += !release(&items[i]);
+  return (void *)(uintptr_t)wrong;
+}
+
+static void buffers_lie_apart(void **state) {
+  (void)state;
+  assert_ptr_equal(churn((void *)(uintptr_t)1), NULL);
+}
+
+static void threads_allocate_at_once(void **state) {
+  (void)state;
+  pthread_t threads[3];
+  for (uintptr_t i = 0; i < 3; i++)
+    assert_int_equal(pthread_create(&threads[i], NULL, churn, (void *)(i + 2)), 0);
+  for (int i = 0; i < 3; i++) {
+    void *wrong;
+    pthread_join(threads[i], &wrong);
+    assert_ptr_equal(wrong, NULL);
+  }
+}
+
+static void too_much_is_refused_with_sizes(void **state) {
+  (void)state;
+  iso_buffer *buffer = NULL;
+  const uint64_t sizes[] = {iso_cpu_memory_total() + 1, UINT64_C(1) << 62, UINT64_MAX};
+  for (size_t i = 0; i < 3; i++) {
+    char text[32];
+    snprintf(text, sizeof text, "%llu", (unsigned long long)sizes[i]);
+    assert_int_equal(table()->alloc(device.device, ISO_MEMORY_DEVICE, sizes[i], &buffer),
+                     ISO_ERROR_OUT_OF_MEMORY);
+    assert_non_null(strstr(iso_status_message(), text));
+    assert_non_null(strstr(iso_status_message(), "free"));
+    assert_null(buffer);
+  }
+}
+
+static void imported_memory_is_used_in_place(void **state) {
+  (void)state;
+  static const uint8_t bytes[100] = {7};
+  iso_buffer *buffer;
+  assert_int_equal(table()->import(device.device, bytes, sizeof bytes, &buffer), ISO_OK);
+  assert_ptr_equal(address_of(buffer), bytes);
+  table()->free(device.device, buffer);
+  assert_int_equal(bytes[0], 7);
+}
+
+static int open_device(void **state) {
+  (void)state;
+  return cpu_test_open(&device, NULL, 1) ? 0 : 1;
+}
+static int close_device(void **state) {
+  (void)state;
+  cpu_test_close(&device);
+  return 0;
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(buffers_lie_apart),
+      cmocka_unit_test(threads_allocate_at_once),
+      cmocka_unit_test(too_much_is_refused_with_sizes),
+      cmocka_unit_test(imported_memory_is_used_in_place),
+  };
+  return cmocka_run_group_tests(tests, open_device, close_device);
+}
