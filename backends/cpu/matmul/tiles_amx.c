@@ -112,14 +112,16 @@ INLINE void expand_portion(scheme_traits traits, decode_codes codes_of, decode_s
   for (int part = 0; part < traits.parts; part++) {
     vec codes[8];
     codes_of(portion + traits.byte_bytes, part, codes);
+    int subs = 32 / traits.sub;
 #pragma GCC unroll 2
-    for (int s = 0; s < 32 / traits.sub; s++) {
+    for (int s = 0; s < subs; s++) {
       vecf scale, minimum;
-      scales_of(halves, portion, 0, part * (32 / traits.sub) + s, &scale, &minimum);
+      scales_of(halves, portion, 0, part * subs + s, &scale, &minimum);
       if (!traits.minimum)
         minimum = vecf_mul(scale, _mm512_set1_ps(-traits.offset));
+      int end = (s + 1) * traits.sub / 4;
 #pragma GCC unroll 8
-      for (int j = s * traits.sub / 4; j < (s + 1) * traits.sub / 4; j++)
+      for (int j = s * traits.sub / 4; j < end; j++)
         expand_quad(codes[j], scale, minimum, out + part * STEP_BYTES + j * 2 * 64);
     }
   }
