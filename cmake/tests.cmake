@@ -29,4 +29,8 @@ foreach(source IN LISTS ISO_E2E_TESTS)
   string(REPLACE "test_" "e2e_" name ${name})
   add_test(NAME ${name} COMMAND ${Python3_EXECUTABLE} ${source} $<TARGET_FILE:isomer_tool>)
   set_tests_properties(${name} PROPERTIES TIMEOUT 600 SKIP_RETURN_CODE 77)
+  # Real models under a sanitizer take many minutes; the golden models go the same ways.
+  if(name MATCHES "smollm2|perplexity")
+    set_tests_properties(${name} PROPERTIES LABELS slow-under-sanitizers)
+  endif()
 endforeach()
