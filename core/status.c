@@ -42,6 +42,6 @@ const char *iso_status_name(iso_status code) {
   static const char *const names[ISO_STATUS_COUNT] = {
       "ok",          "invalid argument", "out of memory", "not found", "input/output error",
       "corrupt data", "unsupported",     "limit reached", "device error", "cancelled",
-      "internal error"};
+      "internal error", "busy"};
   return (unsigned)code < ISO_STATUS_COUNT ? names[code] : "unknown";
 }

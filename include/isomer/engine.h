@@ -1,76 +1,19 @@
-/* The engine: a model placed on devices, and text generation on it. */
+/* The engine: requests become batches of one model. */
 #ifndef ISOMER_ENGINE_H
 #define ISOMER_ENGINE_H
 
-#include <isomer/device.h>
-#include <isomer/model.h>
+#include <isomer/runtime.h>
 
 ISO_BEGIN_DECLS
-
-/* ---- Runtime: one model, planned and loaded, that runs ragged batches ---------------------- */
-
-typedef struct iso_runtime iso_runtime;
-
-typedef struct iso_runtime_options {
-  const char *devices; /* "cpu", "cuda:0,cpu"; NULL: "cpu" */
-  const char *split;   /* layers a device, "16,16"; NULL: even */
-  int32_t n_threads;   /* 0: one a physical core */
-  bool allow_fallback; /* ops a device refuses run on the host backend, logged; false: an error */
-  int32_t context;     /* tokens of one sequence; 0: the trained context, at most 4,096 */
-  int32_t max_tokens;  /* rows a step; 0: 512 */
-  int32_t max_sequences; /* 0: 1 */
-  int32_t max_logit_rows; /* rows a step that may want logits; 0: one a sequence */
-  int32_t n_pages;       /* KV pool; 0: enough for max_sequences full contexts */
-  int32_t page_size;     /* tokens; 0: 64 */
-  iso_scheme kv_scheme;  /* ISO_SCHEME_F32 (0) by default */
-  bool keep_all;         /* every value readable after a step; for verify */
-  iso_progress_callback progress;
-  void *progress_context;
-} iso_runtime_options;
-
-/* Opens devices, plans, allocates and packs. Checks before loading that weights, cache and
- * scratch fit and otherwise says what is needed, what is free and which context would fit. The
- * model must outlive the runtime. */
-ISO_MUST_CHECK ISO_API iso_status iso_runtime_create(const iso_model *model,
-                                                     const iso_runtime_options *options,
-                                                     iso_runtime **out_runtime);
-ISO_API void iso_runtime_destroy(iso_runtime *runtime);
-
-/* What a sequence of a batch adds in one step. */
-typedef struct iso_batch_sequence {
-  int32_t n_tokens; /* rows, >= 1 */
-  const int32_t *tokens;
-  int32_t position;        /* of the first row: tokens already cached */
-  const int32_t *pages;    /* pages of the sequence, in order, covering position + n_tokens */
-  int32_t n_pages;
-  bool all_logits; /* logits for every row; false: for the last row only */
-  bool no_logits;  /* none: a prompt chunk that is not the last */
-} iso_batch_sequence;
-
-/* Runs one step. Logit rows come in batch order. */
-ISO_MUST_CHECK ISO_API iso_status iso_runtime_step(iso_runtime *runtime,
-                                                   const iso_batch_sequence *sequences,
-                                                   int32_t n_sequences);
-/* Logits of row `row` of the latest step, vocabulary_size floats on the host, valid until the
- * next step. */
-ISO_API const float *iso_runtime_logits(const iso_runtime *runtime, int32_t row);
-
-ISO_API const iso_model *iso_runtime_get_model(const iso_runtime *runtime);
-ISO_API const iso_plan *iso_runtime_get_plan(const iso_runtime *runtime);
-ISO_API iso_executor *iso_runtime_get_executor(iso_runtime *runtime);
-/* The options in force, defaults filled in. */
-ISO_API const iso_runtime_options *iso_runtime_get_options(const iso_runtime *runtime);
-/* One line that names what really runs where. */
-ISO_API const char *iso_runtime_describe(const iso_runtime *runtime);
 
 /* ---- Sampling ------------------------------------------------------------------------------ */
 
 /* Order: penalties, temperature, top-k, top-p, min-p, draw. See docs/sampling.md. */
 typedef struct iso_sampling {
-  float temperature; /* 0: greedy */
-  int32_t top_k;     /* 0: off */
-  float top_p;       /* 1: off */
-  float min_p;       /* 0: off */
+  float temperature;        /* 0: greedy */
+  int32_t top_k;            /* 0: off */
+  float top_p;              /* 1: off */
+  float min_p;              /* 0: off */
   float repetition_penalty; /* 1: off; over prompt and output */
   float presence_penalty;   /* 0: off; over the output */
   float frequency_penalty;  /* 0: off; over the output */
@@ -79,24 +22,206 @@ typedef struct iso_sampling {
 /* Greedy, everything off. */
 ISO_API iso_sampling iso_sampling_default(void);
 
+/* Why an answer ended. */
+typedef enum iso_stop_reason {
+  ISO_STOP_END,      /* the model ended its answer */
+  ISO_STOP_LENGTH,   /* max_tokens or the context limit */
+  ISO_STOP_STRING,   /* a stop string */
+  ISO_STOP_CANCELLED /* the caller ended it */
+} iso_stop_reason;
+
+/* ---- The engine: many requests, one model --------------------------------------------------- */
+
+/* Requests become ragged batches: decode rows and prompt chunks of many sequences share each step,
+ * their keys and values live in one pool of pages with reference counts, and prompts that begin
+ * alike share pages. Functions that take an iso_engine may be called from any thread unless they
+ * say otherwise. */
+typedef struct iso_engine iso_engine;
+
+typedef enum iso_batching {
+  ISO_BATCHING_CONTINUOUS, /* a sequence joins and leaves at any step */
+  ISO_BATCHING_STATIC      /* a batch runs until its last sequence ends; for comparison */
+} iso_batching;
+
+typedef enum iso_speculation {
+  ISO_SPECULATION_NONE,
+  ISO_SPECULATION_NGRAM, /* drafts are what followed the same words earlier in the sequence */
+  ISO_SPECULATION_DRAFT  /* drafts come from a smaller model with the same vocabulary */
+} iso_speculation;
+
+typedef struct iso_engine_options {
+  /* Devices, threads, context, KV scheme, page size. max_sequences 0: 64 that run at once;
+   * n_pages 0: as kv_memory_bytes or memory_utilization say. */
+  iso_runtime_options runtime;
+  uint64_t kv_memory_bytes;   /* of the KV pool; 0: by memory_utilization */
+  float memory_utilization;   /* share of the memory left by the weights; 0: 0.9, and never more
+                                 than max_sequences full contexts */
+  uint64_t swap_memory_bytes; /* host memory for pages of preempted requests; 0: they recompute */
+  bool no_prefix_cache;
+  iso_batching batching;
+  int32_t max_queue; /* requests that wait; 0: 1,024 */
+  iso_speculation speculation;
+  int32_t max_draft_tokens;     /* a step; adapts below it to the acceptance seen; 0: 8 */
+  const iso_model *draft_model; /* DRAFT only; outlives the engine */
+} iso_engine_options;
+
+/* Plans, loads and allocates. `model` outlives the engine; `options` may be NULL. */
+ISO_MUST_CHECK ISO_API iso_status iso_engine_create(const iso_model *model,
+                                                    const iso_engine_options *options,
+                                                    iso_engine **out_engine);
+/* Stops the thread, ends every request as cancelled (their last events are delivered), frees. */
+ISO_API void iso_engine_destroy(iso_engine *engine);
+
+/* Names a request; never 0 and never used again. */
+typedef uint64_t iso_request_id;
+
+typedef enum iso_event_kind {
+  ISO_EVENT_TEXT,   /* more of a choice: whole UTF-8, or tokens alone where they complete none */
+  ISO_EVENT_CHOICE, /* a choice ended, for `reason` */
+  ISO_EVENT_DONE    /* the request's last event; its id is free of everything afterwards */
+} iso_event_kind;
+
+typedef struct iso_token_logprob {
+  int32_t token;
+  float logprob; /* natural, of the model's distribution before temperature and truncation */
+} iso_token_logprob;
+
+typedef struct iso_event_token {
+  iso_token_logprob chosen;
+  const iso_token_logprob *top; /* most likely first; n_top_logprobs of the request, or 0 */
+  int32_t n_top;
+} iso_event_token;
+
+typedef struct iso_usage {
+  int32_t n_prompt, n_cached; /* tokens of the prompt; those of them found in the prefix cache */
+  int32_t n_output;           /* of all choices */
+  int32_t n_drafted, n_accepted;
+  int32_t n_preempted;
+  double queue_us, first_token_us, total_us; /* since submission */
+} iso_usage;
+
+/* Everything a pointer names lives until the callback returns. */
+typedef struct iso_event {
+  iso_event_kind kind;
+  iso_request_id request;
+  int32_t choice; /* 0 .. n - 1 */
+  /* TEXT: none of a stop string ever appears, nothing before it is lost. */
+  const char *text;
+  size_t length;
+  const iso_event_token *tokens; /* those behind `text`, in order */
+  int32_t n_tokens;
+  bool is_prompt;            /* TEXT of prompt_logprobs: the prompt's own tokens, `text` empty */
+  iso_stop_reason reason;    /* CHOICE */
+  const char *stop;          /* CHOICE with ISO_STOP_STRING: the string that matched */
+  double cumulative_logprob; /* CHOICE */
+  iso_status status;         /* DONE: ISO_OK, or why the request failed; ISO_ERROR_CANCELLED,
+                                ISO_ERROR_LIMIT past its deadline */
+  const char *message;       /* DONE: the sentence of a failure, or "" */
+  iso_usage usage;           /* CHOICE and DONE */
+  const float *embedding;    /* DONE of an embedding request */
+  int32_t n_embedding;
+} iso_event;
+
+typedef enum iso_flow {
+  ISO_FLOW_CONTINUE,
+  ISO_FLOW_PAUSE, /* the reader is slow: no more steps for this request until iso_engine_resume() */
+  ISO_FLOW_CANCEL
+} iso_flow;
+
+/* Called by the thread that steps the engine; must not block, must not call iso_engine_destroy().
+ * Submitting, cancelling and resuming from it are allowed. */
+typedef iso_flow (*iso_event_callback)(void *context, const iso_event *event);
+
+typedef struct iso_logit_bias {
+  int32_t token;
+  float bias; /* added to the logit; -INFINITY forbids */
+} iso_logit_bias;
+
+/* One request. Zero is the default of every field but `sampling`, which starts from
+ * iso_sampling_default(), and the prompt. Choice i of several draws with its own stream of
+ * `seed`. */
+typedef struct iso_request {
+  const int32_t *prompt;
+  int32_t n_prompt; /* >= 1 */
+  iso_sampling sampling;
+  int32_t max_tokens;   /* of each choice; 0: up to the context limit */
+  int32_t min_tokens;   /* end tokens and stop strings do not count before */
+  int32_t n;            /* choices returned; 0: 1 */
+  int32_t best_of;      /* sequences tried; the n of best mean logprob are delivered, at the end */
+  int32_t beam_width;   /* 0: no beam search; else n <= beam_width, sampling is not used, choices
+                           are delivered at the end, best first */
+  float length_penalty; /* beams score sum of logprobs / length^penalty; 0: 1 */
+  bool early_stopping;  /* beams end once beam_width have ended */
+  const char *const *stop;
+  int32_t n_stop;
+  const int32_t *stop_tokens; /* end an answer like the model's end token */
+  int32_t n_stop_tokens;
+  bool ignore_end;        /* go on after an end token */
+  bool show_special;      /* special tokens' text is part of the answer */
+  bool logprobs;          /* events carry tokens with the chosen one's logprob */
+  int32_t n_top_logprobs; /* and this many of the likeliest, at most 20 */
+  bool prompt_logprobs; /* first a TEXT event with the prompt's tokens (the first has logprob 0) */
+  const iso_logit_bias *logit_bias;
+  int32_t n_logit_bias;
+  int32_t priority;    /* lower runs first; equal ones by arrival. No request starves */
+  uint64_t timeout_us; /* since submission; 0: none */
+  uint64_t cache_key;  /* prefixes are shared only among equal keys: adapters, tenants */
+  bool no_prefix_cache;
+  bool embed; /* no generation: the mean of the final hidden rows of the prompt, length 1 */
+  iso_event_callback on_event;
+  void *context;
+} iso_request;
+
+/* Queues a request; everything it points to is copied. What can never run is refused at once
+ * with ISO_ERROR_INVALID_ARGUMENT or ISO_ERROR_LIMIT (too long for the context or the pool); a
+ * full queue is ISO_ERROR_BUSY. Exactly one DONE event follows a success. */
+ISO_MUST_CHECK ISO_API iso_status iso_engine_submit(iso_engine *engine, const iso_request *request,
+                                                    iso_request_id *out_id);
+/* Ends a request at the next step at the latest, whatever its state; DONE follows with
+ * ISO_ERROR_CANCELLED. Unknown ids, such as those already done, are ignored. */
+ISO_API void iso_engine_cancel(iso_engine *engine, iso_request_id id);
+/* Lets a paused request go on. */
+ISO_API void iso_engine_resume(iso_engine *engine, iso_request_id id);
+
+/* Runs one step on the calling thread. *out_busy is false when nothing can run. Not while the
+ * engine has a thread of its own. A status other than ISO_OK means the engine can no longer run:
+ * all requests have been ended with it. */
+ISO_MUST_CHECK ISO_API iso_status iso_engine_step(iso_engine *engine, bool *out_busy);
+/* Gives the engine a thread that steps while there is work and sleeps otherwise. */
+ISO_MUST_CHECK ISO_API iso_status iso_engine_start(iso_engine *engine);
+/* No new requests (ISO_ERROR_BUSY); waits up to timeout_us for those at hand, then cancels the
+ * rest, and ends the thread. */
+ISO_API void iso_engine_drain(iso_engine *engine, uint64_t timeout_us);
+
+/* A snapshot; counters run since creation. */
+typedef struct iso_engine_stats {
+  int32_t n_running, n_waiting, n_paused, n_swapped; /* requests */
+  int32_t n_pages, n_pages_used, n_pages_cached; /* cached: kept for prefixes only, free to take */
+  int32_t page_size;
+  uint64_t n_steps, n_requests, n_finished, n_cancelled, n_failed, n_preempted, n_swapped_pages;
+  uint64_t n_prompt_tokens, n_output_tokens, n_prefix_hit_tokens, n_drafted, n_accepted;
+  double step_us, idle_us; /* time in steps; time the device waited for the host between steps */
+} iso_engine_stats;
+ISO_API void iso_engine_get_stats(iso_engine *engine, iso_engine_stats *out_stats);
+/* ISO_OK, or the device's failure, whose sentence becomes this thread's iso_status_message(). */
+ISO_MUST_CHECK ISO_API iso_status iso_engine_health(iso_engine *engine);
+
+ISO_API const iso_model *iso_engine_get_model(const iso_engine *engine);
+/* The options in force and one line that names what really runs where. */
+ISO_API const iso_engine_options *iso_engine_get_options(const iso_engine *engine);
+ISO_API const char *iso_engine_describe(const iso_engine *engine);
+
 /* ---- Generation: one sequence on a runtime of its own -------------------------------------- */
 
 typedef struct iso_session iso_session;
-
-typedef enum iso_stop_reason {
-  ISO_STOP_END,     /* the model ended its answer */
-  ISO_STOP_LENGTH,  /* max_tokens or the context limit */
-  ISO_STOP_STRING,  /* a stop string */
-  ISO_STOP_CANCELLED /* a callback returned false */
-} iso_stop_reason;
 
 /* Whole UTF-8 pieces as they appear, not NUL-terminated. Return false to stop. */
 typedef bool (*iso_text_callback)(void *context, const char *text, size_t length);
 
 typedef struct iso_generation_options {
   iso_sampling sampling;
-  int32_t max_tokens; /* 0: up to the context limit */
-  bool ignore_end;    /* go on after an end token; for benches */
+  int32_t max_tokens;      /* 0: up to the context limit */
+  bool ignore_end;         /* go on after an end token; for benches */
   const char *const *stop; /* strings that end the answer and are not part of it */
   int32_t n_stop;
   iso_text_callback on_text; /* NULL: none */

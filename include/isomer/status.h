@@ -28,7 +28,8 @@ typedef enum iso_status {
   ISO_ERROR_DEVICE = 8,           /* a device or driver failed */
   ISO_ERROR_CANCELLED = 9,        /* the caller asked to stop */
   ISO_ERROR_INTERNAL = 10,        /* a broken promise inside Isomer: report it */
-  ISO_STATUS_COUNT = 11
+  ISO_ERROR_BUSY = 11,            /* no room just now: come again later */
+  ISO_STATUS_COUNT = 12
 } iso_status;
 
 /* Stores the sentence for this thread and returns `code` unchanged. At most 1,023 bytes are
