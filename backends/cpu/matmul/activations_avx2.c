@@ -1,4 +1,4 @@
-/* Activations in two int8 planes, AVX2. */
+/* Quantized activations, AVX2. */
 #include "backends/cpu/matmul/product.h"
 
 #include <immintrin.h>
@@ -28,29 +28,60 @@ static float block_scale(const __m256 x[4], float *out_inverse) {
   return maximum * (1.0f / (float)ISO_ACTIVATION_MAXIMUM);
 }
 
-/* Four vectors of eight integers within +-127, as 32 bytes in order. */
-static __m256i narrow(const __m256i q[4]) {
+/* Puts 32 values where a row's quads lie, eight quads of 8 bytes, `step` bytes apart. */
+typedef void (*store_quads)(const __m256i values[4], uint8_t *out, int64_t step);
+
+static inline __attribute__((always_inline)) void store_words(const __m256i values[4], uint8_t *out,
+                                                              int64_t step) {
+  for (int i = 0; i < 4; i += 2) {
+    /* Words in order but for the middle quads, which change places. */
+    __m256i words = _mm256_packs_epi32(values[i], values[i + 1]);
+    words = _mm256_permute4x64_epi64(words, 0xd8);
+    int64_t quads[4];
+    _mm256_storeu_si256((__m256i *)(void *)quads, words);
+    for (int j = 0; j < 4; j++, out += step)
+      memcpy(out, &quads[j], 8);
+  }
+}
+
+static inline __attribute__((always_inline)) void store_planes(const __m256i values[4],
+                                                               uint8_t *out, int64_t step) {
+  const __m256i half = _mm256_set1_epi32(1 << (ISO_PLANE_BITS - 1));
   const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
-  return _mm256_permutevar8x32_epi32(
-      _mm256_packs_epi16(_mm256_packs_epi32(q[0], q[1]), _mm256_packs_epi32(q[2], q[3])), order);
+  __m256i high[4], low[4];
+  for (int i = 0; i < 4; i++) {
+    high[i] = _mm256_srai_epi32(_mm256_add_epi32(values[i], half), ISO_PLANE_BITS);
+    low[i] = _mm256_sub_epi32(values[i], _mm256_slli_epi32(high[i], ISO_PLANE_BITS));
+  }
+  int32_t words[2][8];
+  for (int plane = 0; plane < 2; plane++) {
+    const __m256i *q = plane ? low : high;
+    __m256i bytes =
+        _mm256_packs_epi16(_mm256_packs_epi32(q[0], q[1]), _mm256_packs_epi32(q[2], q[3]));
+    _mm256_storeu_si256((__m256i *)(void *)words[plane], _mm256_permutevar8x32_epi32(bytes, order));
+  }
+  for (int i = 0; i < 8; i++, out += step) {
+    memcpy(out, &words[0][i], 4);
+    memcpy(out + 4, &words[1][i], 4);
+  }
 }
 
-/* Sums of the first and the last 16 of 32 signed bytes. */
-static void sum_halves(__m256i bytes, int32_t out_sums[2]) {
-  /* Sums of 8 bytes that were made unsigned, plus 128 each. */
-  uint64_t eights[4];
-  _mm256_storeu_si256((__m256i *)(void *)eights,
-                      _mm256_sad_epu8(_mm256_xor_si256(bytes, _mm256_set1_epi8((char)0x80)),
-                                      _mm256_setzero_si256()));
-  out_sums[0] = (int32_t)(eights[0] + eights[1]) - 2048;
-  out_sums[1] = (int32_t)(eights[2] + eights[3]) - 2048;
+/* Sum of sixteen values. */
+static inline int32_t sum_of(__m256i a, __m256i b) {
+  __m256i sums = _mm256_add_epi32(a, b);
+  __m128i four = _mm_add_epi32(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
+  four = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
+  return _mm_cvtsi128_si32(_mm_add_epi32(four, _mm_shuffle_epi32(four, 0xb1)));
 }
 
-void iso_avx2_quantize_row(const iso_product_kernel *kernel, const float *x, int64_t count,
-                           int64_t row, const iso_panel *panel) {
+static inline __attribute__((always_inline)) void quantize(const iso_product_kernel *kernel,
+                                                           const float *x, int64_t count,
+                                                           int64_t row, const iso_panel *panel,
+                                                           store_quads store) {
   uint8_t *values = panel->values + 8 * row;
   float *scales = panel->scales + row;
   int32_t *corrections = panel->corrections + row;
+  int n_sums = kernel->sub_shift == 4 ? 2 : 1;
   for (int64_t k = 0; k < count; k += ISO_ACTIVATION_BLOCK) {
     __m256 v[4];
     _mm_prefetch((const char *)(x + k + PREFETCH_VALUES), _MM_HINT_T0);
@@ -58,31 +89,16 @@ void iso_avx2_quantize_row(const iso_product_kernel *kernel, const float *x, int
     for (int i = 0; i < 4; i++)
       v[i] = _mm256_loadu_ps(x + k + 8 * i);
     float inverse, scale = block_scale(v, &inverse);
-    __m256i high[4], low[4];
-    for (int i = 0; i < 4; i++) {
-      __m256i q = _mm256_cvtps_epi32(_mm256_mul_ps(v[i], _mm256_set1_ps(inverse)));
-      const __m256i half = _mm256_set1_epi32(1 << (ISO_PLANE_BITS - 1));
-      high[i] = _mm256_srai_epi32(_mm256_add_epi32(q, half), ISO_PLANE_BITS);
-      low[i] = _mm256_sub_epi32(q, _mm256_slli_epi32(high[i], ISO_PLANE_BITS));
-    }
-    __m256i high_bytes = narrow(high), low_bytes = narrow(low);
-    int32_t words[2][8];
-    _mm256_storeu_si256((__m256i *)(void *)words[0], high_bytes);
-    _mm256_storeu_si256((__m256i *)(void *)words[1], low_bytes);
-    for (int i = 0; i < 8; i++, values += 8 * panel->rows) {
-      memcpy(values, &words[0][i], 4);
-      memcpy(values + 4, &words[1][i], 4);
-    }
+    __m256i q[4];
+    for (int i = 0; i < 4; i++)
+      q[i] = _mm256_cvtps_epi32(_mm256_mul_ps(v[i], _mm256_set1_ps(inverse)));
+    store(q, values, 8 * panel->rows);
+    values += 64 * panel->rows;
     *scales = scale;
     scales += panel->rows;
     if (!kernel->minimum && !kernel->offset)
       continue;
-    int32_t high_sums[2], sums[2];
-    sum_halves(high_bytes, high_sums);
-    sum_halves(low_bytes, sums);
-    for (int i = 0; i < 2; i++)
-      sums[i] += high_sums[i] * (1 << ISO_PLANE_BITS);
-    int n_sums = kernel->sub_shift == 4 ? 2 : 1;
+    int32_t sums[2] = {sum_of(q[0], q[1]), sum_of(q[2], q[3])};
     if (n_sums == 1)
       sums[0] += sums[1];
     for (int i = 0; i < n_sums; i++, corrections += panel->rows) {
@@ -91,4 +107,14 @@ void iso_avx2_quantize_row(const iso_product_kernel *kernel, const float *x, int
       memcpy(corrections, kernel->minimum ? (const void *)&minimum_factor : &start, 4);
     }
   }
+}
+
+void iso_avx2_quantize_planes(const iso_product_kernel *kernel, const float *x, int64_t count,
+                              int64_t row, const iso_panel *panel) {
+  quantize(kernel, x, count, row, panel, store_planes);
+}
+
+void iso_avx2_quantize_words(const iso_product_kernel *kernel, const float *x, int64_t count,
+                             int64_t row, const iso_panel *panel) {
+  quantize(kernel, x, count, row, panel, store_words);
 }

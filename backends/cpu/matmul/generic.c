@@ -4,6 +4,8 @@
 
 #include "backends/cpu/cpu.h"
 
+#include <string.h>
+
 typedef struct generic_matmul {
   const iso_op_arguments *arguments;
   iso_cpu_pool *pool;
@@ -20,16 +22,39 @@ uint64_t iso_generic_matmul_workspace(const iso_device *device, const iso_op_arg
   return (m + iso_cpu_pool_size(device->pool)) * k * sizeof(float);
 }
 
-/* Eight partial sums bound the error growth of a long row and let the loop vectorise. */
-static float dot(const float *a, const float *b, int64_t n) {
-  float sums[8] = {0};
+/* Activation rows that a weight row is multiplied with at a time. */
+#define ROWS 4
+
+/* Four floats, in whatever registers the compiler's target has. */
+typedef float quad __attribute__((vector_size(16)));
+
+static inline quad load_quad(const float *from) {
+  quad value;
+  memcpy(&value, from, sizeof value);
+  return value;
+}
+
+/* Dot products of `rows` rows, `stride` floats from each other, with one. Eight partial sums each
+ * bound the error growth of a long row; they are the same for any number of rows. */
+static inline __attribute__((always_inline)) void
+dots(int rows, const float *x, int64_t stride, const float *weights, int64_t n, float *out) {
+  quad sums[ROWS][2] = {{{0}}};
   int64_t i = 0;
-  for (; i + 8 <= n; i += 8)
-    for (int lane = 0; lane < 8; lane++)
-      sums[lane] += a[i + lane] * b[i + lane];
+  for (; i + 8 <= n; i += 8) {
+    quad first = load_quad(weights + i), second = load_quad(weights + i + 4);
+#pragma GCC unroll 4
+    for (int r = 0; r < rows; r++) {
+      sums[r][0] += load_quad(x + r * stride + i) * first;
+      sums[r][1] += load_quad(x + r * stride + i + 4) * second;
+    }
+  }
   for (; i < n; i++)
-    sums[i % 8] += a[i] * b[i];
-  return ((sums[0] + sums[4]) + (sums[2] + sums[6])) + ((sums[1] + sums[5]) + (sums[3] + sums[7]));
+    for (int r = 0; r < rows; r++)
+      sums[r][i % 8 / 4][i % 4] += x[r * stride + i] * weights[i];
+  for (int r = 0; r < rows; r++) {
+    quad s = sums[r][0] + sums[r][1];
+    out[r] = (s[0] + s[2]) + (s[1] + s[3]);
+  }
 }
 
 static void generic_task(void *context, uint32_t thread, uint32_t n_threads) {
@@ -46,10 +71,20 @@ static void generic_task(void *context, uint32_t thread, uint32_t n_threads) {
   iso_cpu_share(job->n, 16, thread, n_threads, &begin, &end);
   for (int64_t j = begin; j < end; j++) {
     iso_scheme_decode_row(weight->scheme, iso_cpu_row(weight, j), row, job->k);
-    for (int64_t i = 0; i < job->m; i++) {
-      float value = dot(job->x + i * stride, row, job->k) + (bias ? bias[j] : 0.0f);
-      uint8_t *out = iso_cpu_row(y, i);
-      iso_scheme_encode_row(y->scheme, &value, NULL, out + j * y->strides[y->n_dims - 1], 1);
+    for (int64_t i = 0; i < job->m; i += ROWS) {
+      int rows = job->m - i < ROWS ? (int)(job->m - i) : ROWS;
+      const float *activations = job->x + i * stride;
+      float values[ROWS];
+      if (rows == ROWS)
+        dots(ROWS, activations, stride, row, job->k, values);
+      else
+        for (int r = 0; r < rows; r++)
+          dots(1, activations + r * stride, stride, row, job->k, &values[r]);
+      for (int r = 0; r < rows; r++) {
+        values[r] += bias ? bias[j] : 0.0f;
+        uint8_t *out = iso_cpu_row(y, i + r);
+        iso_scheme_encode_row(y->scheme, &values[r], NULL, out + j * y->strides[y->n_dims - 1], 1);
+      }
     }
   }
 }

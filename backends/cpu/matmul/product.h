@@ -17,9 +17,10 @@
  *
  * Activations lie in panels of panel_rows (4, or 32 of the tile kernels), the last one of what is
  * left. The part of a panel of R rows that belongs to a stretch of S elements holds
- *   values       [S / 4][R][2][4] int8 for quantized weights: the high planes of four values,
- *                then their low planes; [S][R] f32 for float weights; tiles_amx.c has its own
- *   scales       [S / 32][R] f32: 128 high + low, times its scale, is the activation
+ *   values       [S / 4][R][4] of 15 bits for quantized weights: as int16, or the high planes of
+ *                the four as int8 and then their low planes; [S][R] f32 for float weights;
+ *                tiles_amx.c has its own
+ *   scales       [S / 32][R] f32: a value (128 high + low) times its scale is the activation
  *   corrections  [S / 2^sub_shift][R]: int32 -offset * sum(values) that integer sums start
  *                from, or f32 scale * sum(values) that multiplies the minimum; whichever the
  *                scheme needs.
@@ -97,11 +98,12 @@ const iso_product_kernel *iso_avx512_float_kernel(iso_scheme scheme);
 const iso_product_kernel *iso_amx_tile_kernel(iso_scheme scheme);
 
 /* Quantized rows: for each 32 elements a scale of max |x| / ISO_ACTIVATION_MAXIMUM, values rounded
- * to nearest even and split in two planes. A block that holds NaN or an infinity gets such a
- * scale, so that it shows in every product. Every tier uses this one, so that tiers agree bit for
- * bit. */
-void iso_avx2_quantize_row(const iso_product_kernel *kernel, const float *x, int64_t count,
-                           int64_t row, const iso_panel *panel);
+ * to nearest even. A block that holds NaN or an infinity gets such a scale, so that it shows in
+ * every product. Every tier computes the same values. */
+void iso_avx2_quantize_planes(const iso_product_kernel *kernel, const float *x, int64_t count,
+                              int64_t row, const iso_panel *panel);
+void iso_avx2_quantize_words(const iso_product_kernel *kernel, const float *x, int64_t count,
+                             int64_t row, const iso_panel *panel);
 
 /* ---- Activations ---------------------------------------------------------------------------- */
 

@@ -214,8 +214,8 @@ static void bf16_many(const uint8_t *weights, uint64_t stride, int64_t n_groups,
 
 #include "backends/cpu/matmul/schemes.inc"
 
-#define DEFINE_EXPAND(NAME, name, block, parts, sub, bits, offset, minimum, half_bytes,            \
-                      byte_bytes, code_bytes, class)                                               \
+#define DEFINE_EXPAND(NAME, name, block, parts, sub, offset, minimum, half_bytes, byte_bytes,      \
+                      code_bytes, class)                                                           \
   static void name##_expand(const uint8_t *group, int64_t begin, int64_t count, uint8_t *out) {    \
     expand(                                                                                        \
         (scheme_traits){block, parts, sub, offset, minimum, half_bytes, byte_bytes, code_bytes},   \
@@ -229,8 +229,8 @@ INTEGER_SCHEMES(DEFINE_EXPAND)
     .stretch_elements = stretch, .stretch_stride = TILE_BYTES, .tile_bytes = bytes,                \
     .prepare = prepare, .expand = expand_, .many = many_, .begin = tile_begin, .end = tile_end     \
   }
-#define QUANTIZED_KERNEL(NAME, name, block, parts, sub, bits, offset, minimum, half_bytes,         \
-                         byte_bytes, code_bytes, class)                                            \
+#define QUANTIZED_KERNEL(NAME, name, block, parts, sub, offset, minimum, half_bytes, byte_bytes,   \
+                         code_bytes, class)                                                        \
   [ISO_SCHEME_##NAME] =                                                                            \
       TILE_KERNEL(2, STRETCH, STRETCH / 32 * STEP_BYTES, name##_expand, quantized_many),
 

@@ -10,7 +10,8 @@
 #define VEC_LANES 8
 #define VEC_INTEGER_TILE 1
 #define VEC_FLOAT_TILE 2
-#define VEC_DOT_UNSIGNED 0
+#define VEC_FEW_ROWS 1
+#define VEC_QUANTIZE iso_avx2_quantize_words
 
 typedef __m256i vec;
 typedef __m256 vecf;
@@ -23,7 +24,6 @@ static inline vec vec_all_word(const void *from) {
   return _mm256_castps_si256(_mm256_broadcast_ss(from));
 }
 static inline vec vec_all_int(int32_t value) { return _mm256_set1_epi32(value); }
-static inline vec vec_add(vec a, vec b) { return _mm256_add_epi32(a, b); }
 static inline vec vec_and(vec a, vec b) { return _mm256_and_si256(a, b); }
 static inline vec vec_or(vec a, vec b) { return _mm256_or_si256(a, b); }
 #define vec_left(a, bits) _mm256_slli_epi32(a, bits)
@@ -33,28 +33,22 @@ static inline vec vec_look_up(const uint8_t table[16], vec index) {
       _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)table)), index);
 }
 
-/* maddubs adds two products in 16 bits and saturates there. Activations are within +-127, so a
- * pair is at most 2 x 127 x (2^bits - 1), and 2^(7 - bits) pairs still fit: 8 pairs of 4-bit
- * codes 30,480, 4 of 5 bits 31,496, 2 of 6 bits 32,004. Codes of 8 bits are made signed, and the
- * sign moves to the activation: a pair of |-128| x 127 is 32,512. */
-static inline void vec_dot(vec *sum, vec *narrow, vec codes, vec activations, int bits, int step,
-                           int steps) {
-  vec pairs;
-  int run = 1;
-  if (bits == 8) {
-    vec level = _mm256_xor_si256(codes, vec_all(0x80));
-    pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(level), _mm256_sign_epi8(activations, level));
-  } else {
-    pairs = _mm256_maddubs_epi16(codes, activations);
-    run = 1 << (bits < 4 ? 3 : 7 - bits);
-  }
-  if (step % run != 0)
-    pairs = _mm256_add_epi16(*narrow, pairs);
+/* Codes are widened to 16 bits, as products of bytes (maddubs) would saturate there, and take twice
+ * the instructions for activations of 15 bits. */
+typedef struct vec_sum {
+  vec sum;
+} vec_sum;
+static inline vec_sum vec_sum_from(vec start) { return (vec_sum){start}; }
+static inline vec vec_sum_of(vec_sum sum) { return sum.sum; }
+static inline void vec_dot(vec_sum *sum, vec codes, const uint8_t *x) {
+  const vec first = _mm256_setr_epi8(0, -1, 1, -1, 4, -1, 5, -1, 8, -1, 9, -1, 12, -1, 13, -1, 0,
+                                     -1, 1, -1, 4, -1, 5, -1, 8, -1, 9, -1, 12, -1, 13, -1);
+  vec low = _mm256_shuffle_epi8(codes, first);
+  vec high = _mm256_shuffle_epi8(_mm256_srli_epi32(codes, 16), first);
+  sum->sum = _mm256_add_epi32(sum->sum, _mm256_madd_epi16(low, vec_all_word(x)));
+  sum->sum = _mm256_add_epi32(sum->sum, _mm256_madd_epi16(high, vec_all_word(x + 4)));
   /* Keeps the sums in this order: GCC would balance them into trees, and spill. */
-  __asm__("" : "+x"(pairs));
-  *narrow = pairs;
-  if (step % run == run - 1 || step == steps - 1)
-    *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+  __asm__("" : "+x"(sum->sum));
 }
 
 static inline vecf vecf_zero(void) { return _mm256_setzero_ps(); }

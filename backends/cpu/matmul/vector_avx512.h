@@ -13,8 +13,10 @@
 /* Vectors of accumulators a tile of 4 activation rows holds in registers. */
 #define VEC_INTEGER_TILE 2
 #define VEC_FLOAT_TILE 4
-/* Whether a dot product takes 8-bit codes as they are stored, plus 128. */
-#define VEC_DOT_UNSIGNED 1
+/* Up to how many rows a group is streamed for each panel: more rows need more registers. */
+#define VEC_FEW_ROWS 16
+/* Activations as the dot product takes them. */
+#define VEC_QUANTIZE iso_avx2_quantize_planes
 
 typedef __m512i vec;
 typedef __m512 vecf;
@@ -27,7 +29,6 @@ static inline vec vec_all_word(const void *from) {
   return _mm512_set1_epi32(*(const int32_t *)from);
 }
 static inline vec vec_all_int(int32_t value) { return _mm512_set1_epi32(value); }
-static inline vec vec_add(vec a, vec b) { return _mm512_add_epi32(a, b); }
 static inline vec vec_and(vec a, vec b) { return _mm512_and_si512(a, b); }
 static inline vec vec_or(vec a, vec b) { return _mm512_or_si512(a, b); }
 /* Shifts of 32-bit lanes by a constant. */
@@ -39,13 +40,19 @@ static inline vec vec_look_up(const uint8_t table[16], vec index) {
       _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)table)), index);
 }
 
-/* One step of sums over four codes a row, u8 times s8, exact in 32 bits. `narrow` is scratch of
- * the tiers without VNNI; `bits` bounds the codes; `step` counts steps of one sum from 0 and
- * `steps` is how many it has. All three are constants. */
-static inline void vec_dot(vec *sum, vec *narrow, vec codes, vec activations, int bits, int step,
-                           int steps) {
-  (void)narrow, (void)bits, (void)step, (void)steps;
-  *sum = _mm512_dpbusd_epi32(*sum, codes, activations);
+/* Sums of products of unsigned codes and 15-bit activations, exact in 32 bits, one for each plane
+ * of the activations. */
+typedef struct vec_sum {
+  vec high, low;
+} vec_sum;
+static inline vec_sum vec_sum_from(vec start) { return (vec_sum){vec_zero(), start}; }
+static inline vec vec_sum_of(vec_sum sum) {
+  return _mm512_add_epi32(_mm512_slli_epi32(sum.high, 7), sum.low);
+}
+/* Adds four codes a row times four activations at `x`. */
+static inline void vec_dot(vec_sum *sum, vec codes, const uint8_t *x) {
+  sum->high = _mm512_dpbusd_epi32(sum->high, codes, vec_all_word(x));
+  sum->low = _mm512_dpbusd_epi32(sum->low, codes, vec_all_word(x + 4));
 }
 
 static inline vecf vecf_zero(void) { return _mm512_setzero_ps(); }
