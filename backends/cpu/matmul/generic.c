@@ -61,7 +61,7 @@ static void generic_task(void *context, uint32_t thread, uint32_t n_threads) {
   generic_matmul *job = context;
   const iso_tensor *x = &job->arguments->inputs[0], *weight = &job->arguments->inputs[1];
   const iso_tensor *y = &job->arguments->outputs[0];
-  const float *bias = iso_cpu_address(&job->arguments->inputs[2]);
+  const float *bias = iso_cpu_input(job->arguments, 2);
   int64_t stride = padded(job->k), begin, end;
   iso_cpu_share(job->m, 1, thread, n_threads, &begin, &end);
   for (int64_t i = begin; i < end; i++)

@@ -17,7 +17,7 @@ iso_status iso_matmul_launch(const iso_product_kernel *kernel, iso_queue *queue,
   iso_product product = {.kernel = kernel,
                          .x = &arguments->inputs[0],
                          .y = &arguments->outputs[0],
-                         .bias = iso_cpu_address(&arguments->inputs[2]),
+                         .bias = iso_cpu_input(arguments, 2),
                          .rows = iso_cpu_row_count(&arguments->inputs[0]),
                          .n_segments = 1,
                          .workspace = iso_cpu_workspace(arguments)};
