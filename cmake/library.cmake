@@ -5,9 +5,6 @@ file(GLOB_RECURSE ISO_SOURCES CONFIGURE_DEPENDS
 if(NOT ISO_HAVE_ONEDNN)
   list(FILTER ISO_SOURCES EXCLUDE REGEX "_onednn\\.c$")
 endif()
-if(NOT ISO_HAVE_OPENBLAS)
-  list(FILTER ISO_SOURCES EXCLUDE REGEX "_openblas\\.c$")
-endif()
 
 set(ISO_FLAGS_avx2 -mavx2 -mfma -mf16c -mbmi2)
 set(ISO_FLAGS_avx512 ${ISO_FLAGS_avx2} -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni
@@ -36,10 +33,6 @@ target_link_libraries(isomer_objects PUBLIC isomer_flags PkgConfig::PCRE2 PkgCon
 if(ISO_HAVE_ONEDNN)
   target_link_libraries(isomer_objects PUBLIC DNNL::dnnl)
   target_compile_definitions(isomer_objects PRIVATE ISO_HAVE_ONEDNN)
-endif()
-if(ISO_HAVE_OPENBLAS)
-  target_link_libraries(isomer_objects PUBLIC PkgConfig::OPENBLAS)
-  target_compile_definitions(isomer_objects PRIVATE ISO_HAVE_OPENBLAS)
 endif()
 
 # What applications link: exported symbols only.
