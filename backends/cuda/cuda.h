@@ -1,0 +1,74 @@
+/* Inside of the CUDA backend: its objects and how its functions report failures.
+ *
+ * One device has any number of queues; a queue is one stream. Kernels see these objects only
+ * through backends/simt/simt.cuh, so that the same sources build for other vendors. */
+#ifndef ISOMER_BACKENDS_CUDA_H
+#define ISOMER_BACKENDS_CUDA_H
+
+#include <cuda_runtime.h>
+#include <isomer/backend.h>
+
+/* Offsets that kernels are given: one line of memory of every generation. */
+enum { CUDA_ALIGNMENT = 256 };
+
+struct cuda_blas; /* backends/cuda/blas.h */
+
+struct iso_device {
+  iso_device_info info;
+  int ordinal;      /* as the CUDA runtime counts */
+  int generation;   /* compute capability, 90 for 9.0 */
+  int n_units;      /* multiprocessors */
+  int shared_bytes; /* shared memory that one block may ask for */
+  int l2_bytes;
+  cuda_blas *blas; /* NULL: cuBLASLt is not installed */
+};
+
+struct iso_buffer {
+  uint8_t *data; /* on the device; for STAGING pinned host memory, which the device reaches too */
+  uint64_t bytes;
+  iso_memory_kind kind;
+};
+
+/* Events of the latest values of a timeline. A value that has no event any more is waited for by
+ * the oldest one that has. */
+enum { CUDA_EVENTS = 64 };
+
+struct iso_queue {
+  iso_device *device;
+  cudaStream_t stream;
+  cudaEvent_t events[CUDA_EVENTS]; /* of value v: events[v % CUDA_EVENTS] */
+  uint64_t signalled;              /* the latest value that was enqueued */
+  uint64_t reached;                /* the latest value that is known to have passed */
+  bool recording;                  /* between record_begin and record_end */
+  bool synchronous;                /* ISOMER_CUDA_SYNC: wait after each launch, to name a fault */
+  const char *first_launch;        /* since the latest value waited for; NULL: none */
+  const char *last_launch;
+  char fault[256]; /* the first fault of the device; "" while there is none */
+};
+
+/* What the host gave at load. */
+extern const iso_host *cuda_host;
+
+/* Turns an error of the runtime into a status. `what` names the call or the kernel. */
+iso_status cuda_failure(cudaError_t error, const char *what, const char *file, int line);
+
+#define CUDA_TRY(call)                                                                             \
+  do {                                                                                             \
+    cudaError_t cuda_try_error_ = (call);                                                          \
+    if (cuda_try_error_ != cudaSuccess)                                                            \
+      return cuda_failure(cuda_try_error_, #call, __FILE__, __LINE__);                             \
+  } while (0)
+
+/* Looks at what launching a kernel left behind, and remembers its name for the report of a fault.
+ * Called after every launch, by simt_launch(). */
+iso_status cuda_launched(iso_queue *queue, const char *name);
+
+/* The poisoned timeline's sentence, or ISO_OK. */
+iso_status cuda_queue_check(const iso_queue *queue);
+
+extern const iso_driver_table cuda_driver_table;
+extern const iso_device_table cuda_device_table;
+extern const iso_memory_table cuda_memory_table;
+extern const iso_queue_table cuda_queue_table;
+
+#endif

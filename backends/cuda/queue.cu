@@ -1,0 +1,277 @@
+/* A queue is a stream; its timeline is an event a value; a recording is a CUDA graph. */
+#include "backends/cuda/cuda.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+struct recording {
+  cudaGraphExec_t executable;
+  const char *first_launch, *last_launch;
+};
+
+static double now_us() {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return (double)time.tv_sec * 1e6 + (double)time.tv_nsec * 1e-3;
+}
+
+/* ---- Faults ---------------------------------------------------------------------------------- */
+
+iso_status cuda_queue_check(const iso_queue *queue) {
+  if (!queue->fault[0])
+    return ISO_OK;
+  return iso_backend_fail(cuda_host, ISO_ERROR_DEVICE, "%s", queue->fault);
+}
+
+/* The device tells of a fault at some later call, so the op is one of those not yet waited for. */
+static iso_status poison(iso_queue *queue, cudaError_t error) {
+  const char *first = queue->first_launch, *last = queue->last_launch;
+  if (!queue->fault[0] && first && first == last)
+    snprintf(queue->fault, sizeof queue->fault, "%s: %s", first, cudaGetErrorString(error));
+  else if (!queue->fault[0] && first)
+    snprintf(queue->fault, sizeof queue->fault,
+             "%s, in a kernel between %s and %s; ISOMER_CUDA_SYNC=1 tells which",
+             cudaGetErrorString(error), first, last);
+  else if (!queue->fault[0])
+    snprintf(queue->fault, sizeof queue->fault, "%s", cudaGetErrorString(error));
+  (void)cudaGetLastError();
+  return cuda_queue_check(queue);
+}
+
+static void note_launch(iso_queue *queue, const char *first, const char *last) {
+  if (!queue->first_launch)
+    queue->first_launch = first;
+  queue->last_launch = last;
+}
+
+iso_status cuda_launched(iso_queue *queue, const char *name) {
+  cudaError_t error = cudaGetLastError();
+  if (error != cudaSuccess) {
+    /* Wrong grids and missing code are this launch's; the rest is an earlier kernel's. */
+    bool own = error == cudaErrorInvalidConfiguration || error == cudaErrorInvalidValue ||
+               error == cudaErrorLaunchOutOfResources || error == cudaErrorInvalidDeviceFunction ||
+               error == cudaErrorNoKernelImageForDevice;
+    return own || queue->recording ? cuda_failure(error, name, __FILE__, __LINE__)
+                                   : poison(queue, error);
+  }
+  if (queue->synchronous && !queue->recording) {
+    queue->first_launch = queue->last_launch = name;
+    error = cudaStreamSynchronize(queue->stream);
+    return error == cudaSuccess ? ISO_OK : poison(queue, error);
+  }
+  note_launch(queue, name, name);
+  return ISO_OK;
+}
+
+/* ---- Life ------------------------------------------------------------------------------------- */
+
+static void queue_destroy(iso_queue *queue) {
+  if (!queue)
+    return;
+  (void)cudaSetDevice(queue->device->ordinal);
+  if (queue->stream)
+    (void)cudaStreamSynchronize(queue->stream);
+  for (cudaEvent_t event : queue->events)
+    if (event)
+      (void)cudaEventDestroy(event);
+  if (queue->stream)
+    (void)cudaStreamDestroy(queue->stream);
+  (void)cudaGetLastError();
+  free(queue);
+}
+
+static iso_status fill_queue(iso_queue *queue) {
+  CUDA_TRY(cudaSetDevice(queue->device->ordinal));
+  CUDA_TRY(cudaStreamCreateWithFlags(&queue->stream, cudaStreamNonBlocking));
+  for (cudaEvent_t &event : queue->events)
+    CUDA_TRY(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+  return ISO_OK;
+}
+
+static iso_status queue_create(iso_device *device, iso_queue **out_queue) {
+  iso_queue *queue = (iso_queue *)calloc(1, sizeof *queue);
+  if (!queue)
+    return iso_backend_fail(cuda_host, ISO_ERROR_OUT_OF_MEMORY, "a queue needs %zu bytes",
+                            sizeof *queue);
+  queue->device = device;
+  const char *synchronous = getenv("ISOMER_CUDA_SYNC");
+  queue->synchronous = synchronous && strcmp(synchronous, "1") == 0;
+  iso_status status = fill_queue(queue);
+  if (status != ISO_OK) {
+    queue_destroy(queue);
+    return status;
+  }
+  *out_queue = queue;
+  return ISO_OK;
+}
+
+/* ---- Bytes ------------------------------------------------------------------------------------- */
+
+static bool inside(const iso_buffer *buffer, uint64_t offset, uint64_t bytes) {
+  return offset <= buffer->bytes && bytes <= buffer->bytes - offset;
+}
+
+/* Errors of the stream that earlier work left poison the queue; so does any other. */
+static iso_status enqueued(iso_queue *queue, cudaError_t error) {
+  return error == cudaSuccess ? ISO_OK : poison(queue, error);
+}
+
+static iso_status queue_copy(iso_queue *queue, iso_buffer *target, uint64_t target_offset,
+                             iso_buffer *source, uint64_t source_offset, uint64_t bytes) {
+  if (!inside(target, target_offset, bytes) || !inside(source, source_offset, bytes))
+    return iso_backend_fail(cuda_host, ISO_ERROR_INVALID_ARGUMENT,
+                            "a copy of %llu bytes leaves its buffers", (unsigned long long)bytes);
+  ISO_TRY(cuda_queue_check(queue));
+  CUDA_TRY(cudaSetDevice(queue->device->ordinal));
+  if (bytes == 0)
+    return ISO_OK;
+  return enqueued(queue, cudaMemcpyAsync(target->data + target_offset, source->data + source_offset,
+                                         bytes, cudaMemcpyDefault, queue->stream));
+}
+
+static iso_status queue_fill(iso_queue *queue, iso_buffer *target, uint64_t offset, uint64_t bytes,
+                             uint8_t value) {
+  if (!inside(target, offset, bytes))
+    return iso_backend_fail(cuda_host, ISO_ERROR_INVALID_ARGUMENT,
+                            "a fill of %llu bytes leaves its buffer", (unsigned long long)bytes);
+  ISO_TRY(cuda_queue_check(queue));
+  CUDA_TRY(cudaSetDevice(queue->device->ordinal));
+  if (bytes == 0)
+    return ISO_OK;
+  return enqueued(queue, cudaMemsetAsync(target->data + offset, value, bytes, queue->stream));
+}
+
+/* ---- Timeline ---------------------------------------------------------------------------------- */
+
+static iso_status queue_signal(iso_queue *queue, uint64_t *out_value) {
+  ISO_TRY(cuda_queue_check(queue));
+  CUDA_TRY(cudaSetDevice(queue->device->ordinal));
+  uint64_t value = queue->signalled + 1;
+  cudaError_t error = cudaEventRecord(queue->events[value % CUDA_EVENTS], queue->stream);
+  if (error != cudaSuccess)
+    return poison(queue, error);
+  *out_value = queue->signalled = value;
+  return ISO_OK;
+}
+
+/* The event that says `value` has passed: its own, or the oldest later one. */
+static cudaEvent_t event_of(const iso_queue *queue, uint64_t value) {
+  uint64_t oldest = queue->signalled < CUDA_EVENTS ? 1 : queue->signalled - CUDA_EVENTS + 1;
+  return queue->events[(value > oldest ? value : oldest) % CUDA_EVENTS];
+}
+
+static cudaError_t wait_for_event(cudaEvent_t event, uint64_t timeout_us) {
+  if (timeout_us == UINT64_MAX)
+    return cudaEventSynchronize(event);
+  double end = now_us() + (double)timeout_us;
+  cudaError_t error;
+  do
+    error = cudaEventQuery(event);
+  while (error == cudaErrorNotReady && now_us() < end);
+  return error;
+}
+
+static iso_status queue_host_wait(iso_queue *queue, uint64_t value, uint64_t timeout_us) {
+  ISO_TRY(cuda_queue_check(queue));
+  if (value > queue->signalled)
+    return iso_backend_fail(cuda_host, ISO_ERROR_INVALID_ARGUMENT,
+                            "value %llu was never signalled; the latest is %llu",
+                            (unsigned long long)value, (unsigned long long)queue->signalled);
+  if (value <= queue->reached)
+    return ISO_OK;
+  CUDA_TRY(cudaSetDevice(queue->device->ordinal));
+  cudaError_t error = wait_for_event(event_of(queue, value), timeout_us);
+  if (error == cudaErrorNotReady) {
+    (void)cudaGetLastError();
+    return iso_backend_fail(cuda_host, ISO_ERROR_LIMIT, "the device was not done after %llu us",
+                            (unsigned long long)timeout_us);
+  }
+  if (error != cudaSuccess)
+    return poison(queue, error);
+  queue->reached = value;
+  if (value == queue->signalled)
+    queue->first_launch = queue->last_launch = nullptr;
+  return ISO_OK;
+}
+
+static iso_status queue_wait(iso_queue *queue, iso_queue *other, uint64_t value) {
+  ISO_TRY(cuda_queue_check(queue));
+  ISO_TRY(cuda_queue_check(other));
+  if (value == 0 || value <= other->reached)
+    return ISO_OK;
+  CUDA_TRY(cudaSetDevice(queue->device->ordinal));
+  return enqueued(queue, cudaStreamWaitEvent(queue->stream, event_of(other, value), 0));
+}
+
+/* ---- Recordings --------------------------------------------------------------------------------- */
+
+static iso_status queue_record_begin(iso_queue *queue) {
+  ISO_TRY(cuda_queue_check(queue));
+  CUDA_TRY(cudaSetDevice(queue->device->ordinal));
+  CUDA_TRY(cudaStreamBeginCapture(queue->stream, cudaStreamCaptureModeThreadLocal));
+  queue->recording = true;
+  queue->first_launch = queue->last_launch = nullptr;
+  return ISO_OK;
+}
+
+/* After a failed step, too: the stream must leave its capture. */
+static iso_status queue_record_end(iso_queue *queue, void **out_recording) {
+  cudaGraph_t graph = nullptr;
+  queue->recording = false;
+  CUDA_TRY(cudaSetDevice(queue->device->ordinal));
+  cudaError_t error = cudaStreamEndCapture(queue->stream, &graph);
+  recording *made = (recording *)calloc(1, sizeof *made);
+  if (error == cudaSuccess && !made)
+    error = cudaErrorMemoryAllocation;
+  if (error == cudaSuccess)
+    error = cudaGraphInstantiate(&made->executable, graph, 0);
+  if (graph)
+    (void)cudaGraphDestroy(graph);
+  if (error == cudaSuccess)
+    error = cudaGraphUpload(made->executable, queue->stream);
+  if (error != cudaSuccess) {
+    if (made && made->executable)
+      (void)cudaGraphExecDestroy(made->executable);
+    free(made);
+    return cuda_failure(error, "recording a step", __FILE__, __LINE__);
+  }
+  made->first_launch = queue->first_launch;
+  made->last_launch = queue->last_launch;
+  queue->first_launch = queue->last_launch = nullptr;
+  *out_recording = made;
+  return ISO_OK;
+}
+
+static iso_status queue_replay(iso_queue *queue, void *given) {
+  recording *made = (recording *)given;
+  ISO_TRY(cuda_queue_check(queue));
+  CUDA_TRY(cudaSetDevice(queue->device->ordinal));
+  if (made->first_launch)
+    note_launch(queue, made->first_launch, made->last_launch);
+  return enqueued(queue, cudaGraphLaunch(made->executable, queue->stream));
+}
+
+/* The driver keeps an executable alive until its launches are done. */
+static void queue_recording_destroy(iso_queue *queue, void *given) {
+  recording *made = (recording *)given;
+  if (!made)
+    return;
+  (void)cudaSetDevice(queue->device->ordinal);
+  (void)cudaGraphExecDestroy(made->executable);
+  (void)cudaGetLastError();
+  free(made);
+}
+
+const iso_queue_table cuda_queue_table = {.size = sizeof cuda_queue_table,
+                                          .create = queue_create,
+                                          .destroy = queue_destroy,
+                                          .copy = queue_copy,
+                                          .fill = queue_fill,
+                                          .signal = queue_signal,
+                                          .host_wait = queue_host_wait,
+                                          .wait = queue_wait,
+                                          .record_begin = queue_record_begin,
+                                          .record_end = queue_record_end,
+                                          .replay = queue_replay,
+                                          .recording_destroy = queue_recording_destroy};

@@ -1,0 +1,126 @@
+/* Ops on one element at a time: glu, activate, add, soft_cap, convert. Any mix of float schemes,
+ * any strides; four elements a thread where rows are aligned. */
+#include "backends/simt/elementwise.cuh"
+
+namespace {
+
+struct activate_element {
+  uint32_t activation;
+  __device__ float operator()(float x, float) const { return simt_activation(activation, x); }
+};
+struct glu_element {
+  uint32_t activation;
+  __device__ float operator()(float gate, float up) const {
+    return simt_activation(activation, gate) * up;
+  }
+};
+struct add_element {
+  __device__ float operator()(float a, float b) const { return a + b; }
+};
+struct same_element {
+  __device__ float operator()(float x, float) const { return x; }
+};
+struct soft_cap_element {
+  float scale, cap;
+  __device__ float operator()(float x, float) const {
+    x *= scale;
+    return cap > 0 ? cap * tanhf(x / cap) : x;
+  }
+};
+
+struct operands {
+  simt_rows a, b, y;
+  bool has_b, one_row; /* one_row: b is one row for all */
+  bool by_four;
+};
+
+template <typename F> __global__ void map(F function, operands o) {
+  int64_t first = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * (o.by_four ? 4 : 1);
+  if (first >= o.y.n_columns)
+    return;
+  for (int64_t row = blockIdx.y; row < o.y.n_rows; row += gridDim.y) {
+    const uint8_t *a = o.a.row(row);
+    const uint8_t *b = o.has_b ? o.b.row(o.one_row ? 0 : row) : nullptr;
+    uint8_t *y = o.y.row(row);
+    if (!o.by_four) {
+      float other = b ? simt_load(o.b.scheme, b, first) : 0.0f;
+      simt_store(o.y.scheme, y, first, function(simt_load(o.a.scheme, a, first), other));
+      continue;
+    }
+    float x[4], other[4] = {}, result[4];
+    simt_load4(o.a.scheme, a, first, x);
+    if (b)
+      simt_load4(o.b.scheme, b, first, other);
+    for (int i = 0; i < 4; i++)
+      result[i] = function(x[i], other[i]);
+    simt_store4(o.y.scheme, y, first, result);
+  }
+}
+
+bool is_dense(const simt_rows &rows) {
+  return rows.n_rows <= 1 ||
+         (rows.n_dims == 1 && rows.strides[0] == rows.n_columns * simt_float_bytes(rows.scheme));
+}
+
+void join(simt_rows *rows) {
+  rows->n_columns *= rows->n_rows;
+  rows->n_rows = 1;
+}
+
+template <typename F>
+iso_status run(iso_queue *queue, const iso_op_arguments *arguments, const char *name, F function,
+               bool paired) {
+  operands o = {};
+  o.a = simt_rows_of(arguments->inputs[0]);
+  o.y = simt_rows_of(arguments->outputs[0]);
+  o.has_b = paired;
+  if (paired) {
+    o.b = simt_rows_of(arguments->inputs[1]);
+    o.one_row = arguments->inputs[1].n_dims == 1;
+  }
+  if (o.y.n_rows == 0 || o.y.n_columns == 0)
+    return ISO_OK;
+  if (is_dense(o.a) && is_dense(o.y) && (!paired || (is_dense(o.b) && o.b.n_rows == o.a.n_rows))) {
+    join(&o.a), join(&o.y);
+    if (paired)
+      join(&o.b);
+  }
+  o.by_four = o.y.n_columns % 4 == 0 && simt_is_aligned(o.a, 16) && simt_is_aligned(o.y, 16) &&
+              (!paired || simt_is_aligned(o.b, 16));
+  int64_t n_threads = o.by_four ? o.y.n_columns / 4 : o.y.n_columns;
+  unsigned block = simt_block_size(n_threads, 256);
+  dim3 grid((unsigned)((n_threads + block - 1) / block),
+            (unsigned)(o.y.n_rows < 65535 ? o.y.n_rows : 65535));
+  return simt_launch(queue, name, map<F>, grid, dim3(block), 0, function, o);
+}
+
+iso_status launch_glu(iso_queue *queue, const iso_op_arguments *arguments) {
+  auto *attributes = (const iso_glu_attributes *)arguments->attributes;
+  return run(queue, arguments, "glu", glu_element{attributes->activation}, true);
+}
+iso_status launch_activate(iso_queue *queue, const iso_op_arguments *arguments) {
+  auto *attributes = (const iso_activate_attributes *)arguments->attributes;
+  return run(queue, arguments, "activate", activate_element{attributes->activation}, false);
+}
+iso_status launch_add(iso_queue *queue, const iso_op_arguments *arguments) {
+  return run(queue, arguments, "add", add_element{}, true);
+}
+iso_status launch_soft_cap(iso_queue *queue, const iso_op_arguments *arguments) {
+  auto *attributes = (const iso_soft_cap_attributes *)arguments->attributes;
+  return run(queue, arguments, "soft_cap", soft_cap_element{attributes->scale, attributes->cap},
+             false);
+}
+iso_status launch_convert(iso_queue *queue, const iso_op_arguments *arguments) {
+  return run(queue, arguments, "convert", same_element{}, false);
+}
+
+#define RECORD(OP, op_name)                                                                        \
+  {.size = sizeof(iso_kernel), .op = ISO_OP_##OP, .name = #op_name ".simt", .schemes = SIMT_ALL,   \
+   .activations = SIMT_FLOATS, .layout = ISO_LAYOUT_PLAIN, .rank = 0,                              \
+   .launch = launch_##op_name}
+const iso_kernel records[] = {RECORD(GLU, glu), RECORD(ACTIVATE, activate), RECORD(ADD, add),
+                              RECORD(SOFT_CAP, soft_cap), RECORD(CONVERT, convert)};
+
+} /* namespace */
+
+SIMT_EXPORT_KERNELS(elementwise, records)
