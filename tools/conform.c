@@ -31,7 +31,7 @@ static void show_progress(conform_run *run, const iso_conform_report *report, do
     return;
   run->last_drawn_s = now;
   fprintf(stderr, "\r\033[K%u of %u cases, %u failed: %s", run->n_done, run->n_cases,
-          run->log.summary.n_failed, iso_op_get_info(report->op)->name);
+          run->log.summary.n_failed, iso_conform_group_name(report->op));
 }
 
 static bool on_report(void *context, const iso_conform_report *report) {
@@ -71,6 +71,29 @@ static iso_status join_words(const iso_option_list *words, char out_text[ISO_CAS
   return ISO_OK;
 }
 
+/* Ops stand on buffers and the order of a queue, so these are checked first. */
+static void run_memory(iso_open_device *device, conform_run *run) {
+  static const struct {
+    const char *text;
+    iso_status (*check)(iso_open_device *device);
+  } checks[] = {{"memory small", iso_conform_memory},
+                {"memory beyond 4 GiB", iso_conform_large_memory}};
+  iso_conform_summary *summary = &run->log.summary;
+  for (size_t i = 0; i < sizeof checks / sizeof checks[0] && run->status == ISO_OK; i++) {
+    iso_conform_report report = {
+        .text = checks[i].text, .op = ISO_CONFORM_MEMORY, .kernel = ""};
+    iso_status status = checks[i].check(device);
+    report.result = status == ISO_OK                    ? ISO_CONFORM_PASS
+                    : status == ISO_ERROR_OUT_OF_MEMORY ? ISO_CONFORM_UNSUPPORTED
+                                                        : ISO_CONFORM_FAIL;
+    if (status != ISO_OK)
+      snprintf(report.detail, sizeof report.detail, "%s", iso_status_message());
+    summary->n_passed += report.result == ISO_CONFORM_PASS;
+    summary->n_unsupported += report.result == ISO_CONFORM_UNSUPPORTED;
+    on_report(run, &report);
+  }
+}
+
 static iso_status run_grid(const iso_options *options, iso_open_device *device, conform_run *run) {
   char text[ISO_CASE_TEXT];
   counter selected = {.op = options->op};
@@ -83,9 +106,15 @@ static iso_status run_grid(const iso_options *options, iso_open_device *device, 
   run->n_cases = text[0] ? 1 : selected.n;
   run->show_progress = isatty(STDERR_FILENO);
   run->last_s = now_s();
-  iso_conform_summary summary;
-  iso_status status = iso_conform_run(device, &conform, on_report, run, &summary);
-  run->log.summary = summary;
+  bool only_memory = options->op && strcmp(options->op, "memory") == 0;
+  if (only_memory || !(options->op || text[0] || options->perf))
+    run_memory(device, run);
+  iso_conform_summary memory = run->log.summary, ops = {0};
+  iso_status status =
+      only_memory ? ISO_OK : iso_conform_run(device, &conform, on_report, run, &ops);
+  run->log.summary = (iso_conform_summary){memory.n_passed + ops.n_passed,
+                                           memory.n_unsupported + ops.n_unsupported,
+                                           memory.n_failed + ops.n_failed};
   if (run->show_progress)
     fprintf(stderr, "\r\033[K");
   ISO_TRY(status);

@@ -7,6 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+const char *iso_conform_group_name(iso_op op) {
+  return op == ISO_CONFORM_MEMORY ? "memory" : iso_op_get_info(op)->name;
+}
+
 iso_status iso_conform_log_add(iso_conform_log *log, const iso_conform_report *report,
                                double seconds) {
   if (log->n_entries == log->capacity) {
@@ -94,11 +98,11 @@ static void print_refusal(void *context, const char *reason, uint32_t count) {
 
 static void print_table(const iso_conform_log *log) {
   printf("%-16s %8s %8s %8s\n", "op", "passed", "refused", "failed");
-  for (iso_op op = 0; op < ISO_OP_COUNT; op++) {
+  for (iso_op op = 0; op <= ISO_CONFORM_MEMORY; op++) {
     op_counts counts = count_op(log, op);
     if (total_of(&counts) == 0)
       continue;
-    printf("%-16s %8u %8u %8u\n", iso_op_get_info(op)->name, counts.n[ISO_CONFORM_PASS],
+    printf("%-16s %8u %8u %8u\n", iso_conform_group_name(op), counts.n[ISO_CONFORM_PASS],
            counts.n[ISO_CONFORM_UNSUPPORTED], counts.n[ISO_CONFORM_FAIL]);
     each_refusal(log, op, print_refusal, NULL);
   }
@@ -166,7 +170,7 @@ static void add_op(const iso_conform_log *log, iso_op op, cJSON *ops) {
     return;
   cJSON *row = cJSON_CreateObject();
   cJSON_AddItemToArray(ops, row);
-  cJSON_AddStringToObject(row, "op", iso_op_get_info(op)->name);
+  cJSON_AddStringToObject(row, "op", iso_conform_group_name(op));
   cJSON_AddNumberToObject(row, "passed", counts.n[ISO_CONFORM_PASS]);
   cJSON_AddNumberToObject(row, "refused", counts.n[ISO_CONFORM_UNSUPPORTED]);
   cJSON_AddNumberToObject(row, "failed", counts.n[ISO_CONFORM_FAIL]);
@@ -193,7 +197,7 @@ iso_status iso_conform_print_json(const iso_conform_log *log) {
   cJSON_AddNumberToObject(root, "refused", log->summary.n_unsupported);
   cJSON_AddNumberToObject(root, "failed", log->summary.n_failed);
   cJSON *ops = cJSON_AddArrayToObject(root, "ops");
-  for (iso_op op = 0; op < ISO_OP_COUNT; op++)
+  for (iso_op op = 0; op <= ISO_CONFORM_MEMORY; op++)
     add_op(log, op, ops);
   char *text = cJSON_Print(root);
   cJSON_Delete(root);
@@ -244,7 +248,7 @@ static iso_status write_entry(iso_file_writer *writer, const iso_conform_log *lo
   escape(entry->kernel, kernel, sizeof kernel);
   escape(entry->detail, detail, sizeof detail);
   ISO_TRY(append(writer, "    <testcase classname=\"%s.%s\" name=\"%s%s%s\" time=\"%.6f\"",
-                 log->device, iso_op_get_info(entry->op)->name, text, kernel[0] ? ": " : "", kernel,
+                 log->device, iso_conform_group_name(entry->op), text, kernel[0] ? ": " : "", kernel,
                  entry->seconds));
   switch (entry->result) {
   case ISO_CONFORM_UNSUPPORTED:
@@ -264,7 +268,7 @@ static iso_status write_suite(iso_file_writer *writer, const iso_conform_log *lo
   ISO_TRY(append(writer,
                  "  <testsuite name=\"%s\" tests=\"%u\" failures=\"%u\" errors=\"0\" "
                  "skipped=\"%u\" time=\"%.6f\">\n",
-                 iso_op_get_info(op)->name, total_of(&counts), counts.n[ISO_CONFORM_FAIL],
+                 iso_conform_group_name(op), total_of(&counts), counts.n[ISO_CONFORM_FAIL],
                  counts.n[ISO_CONFORM_UNSUPPORTED], counts.seconds));
   for (uint32_t i = 0; i < log->n_entries; i++)
     if (log->entries[i].op == op)
@@ -279,7 +283,7 @@ static iso_status write_suites(iso_file_writer *writer, const iso_conform_log *l
                  "<testsuites name=\"isomer conform %s\" tests=\"%u\" failures=\"%u\">\n",
                  log->device, summary->n_passed + summary->n_unsupported + summary->n_failed,
                  summary->n_failed));
-  for (iso_op op = 0; op < ISO_OP_COUNT; op++)
+  for (iso_op op = 0; op <= ISO_CONFORM_MEMORY; op++)
     ISO_TRY(write_suite(writer, log, op));
   ISO_TRY(append(writer, "</testsuites>\n"));
   return iso_file_writer_commit(writer);

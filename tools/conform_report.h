@@ -5,6 +5,11 @@
 #include "ops/conform/conform.h"
 #include <stdio.h>
 
+/* Stands in the place of an op for the checks of memory, copies and the timeline. */
+#define ISO_CONFORM_MEMORY ISO_OP_COUNT
+/* "matmul", ..., "memory". */
+const char *iso_conform_group_name(iso_op op);
+
 /* One record on one case; strings are owned, `kernel` is the device's. */
 typedef struct iso_conform_entry {
   char *text, *detail;

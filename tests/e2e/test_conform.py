@@ -35,6 +35,11 @@ class Conform(unittest.TestCase):
         self.assertRegex(done.stdout, r"(?m)^argmax +\d+ +0 +0$")
         self.assertRegex(done.stdout, r"host \(.*\): \d+ passed, 0 refused, 0 failed")
 
+    def test_memory(self):
+        found = isomer.run_json("conform", "--device", "host", "--op", "memory")
+        self.assertEqual([row["op"] for row in found["ops"]], ["memory"])
+        self.assertEqual((found["passed"] + found["refused"], found["failed"]), (2, 0))
+
     def test_wrong_kernel(self):
         arguments = ["conform", "--device", "wrong", "--backend", WRONG, "--op", "glu"]
         found = json.loads(isomer.run(*arguments, "--json", code=1, env=wrong("glu")).stdout)
