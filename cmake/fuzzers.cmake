@@ -8,6 +8,7 @@ foreach(source IN LISTS ISO_FUZZERS)
   get_filename_component(name ${source} NAME_WE)
   add_executable(${name} ${source})
   target_compile_options(${name} PRIVATE -fsanitize=fuzzer)
+  target_compile_definitions(${name} PRIVATE TEST_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   # On the source, so that it comes after the flags of isomer_flags.
   set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS -Wno-missing-prototypes)
   target_link_options(${name} PRIVATE -fsanitize=fuzzer)

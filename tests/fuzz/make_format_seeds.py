@@ -1,4 +1,4 @@
-"""Writes the seeds of fuzz_json, fuzz_gguf and fuzz_safetensors; standard library only."""
+"""Writes the seeds of fuzz_json, fuzz_gguf, fuzz_model and fuzz_safetensors; standard library only."""
 import pathlib
 import struct
 
@@ -75,3 +75,29 @@ save("json", "nested", b'[[[[{"a":[{}]}]]]]')
 save("json", "unicode", '{"h\u00e9": "\u65e5\u672c \U0001f600", "h\\u00e9": 1}'.encode())
 save("json", "mark", b"\xef\xbb\xbf  {}\n")
 save("json", "types", b'{"a": 5, "b": true, "c": "s", "d": [], "e": {}, "f": NaN}')
+
+
+def small_llama():
+    """One layer of hidden size 8 in f32, with a vocabulary of 4."""
+    def number(value):
+        return struct.pack("<I", value)
+
+    pairs = [(b"general.architecture", 8, text(b"llama"))]
+    for key, value in (("block_count", 1), ("embedding_length", 8), ("feed_forward_length", 16),
+                       ("context_length", 64), ("vocab_size", 4), ("rope.dimension_count", 4),
+                       ("attention.head_count", 2), ("attention.head_count_kv", 1)):
+        pairs.append((b"llama." + key.encode(), 4, number(value)))
+    pairs.append((b"llama.attention.layer_norm_rms_epsilon", 6, struct.pack("<f", 1e-5)))
+    tensors, offset = [], 0
+    for name, dims in (("token_embd", (8, 4)), ("output", (8, 4)), ("output_norm", (8,)),
+                       ("blk.0.attn_norm", (8,)), ("blk.0.ffn_norm", (8,)),
+                       ("blk.0.attn_q", (8, 8)), ("blk.0.attn_k", (8, 4)), ("blk.0.attn_v", (8, 4)),
+                       ("blk.0.attn_output", (8, 8)), ("blk.0.ffn_gate", (8, 16)),
+                       ("blk.0.ffn_up", (8, 16)), ("blk.0.ffn_down", (16, 8))):
+        tensors.append((name.encode() + b".weight", dims, 0, offset))
+        size = 4 * dims[0] * (dims[1] if len(dims) > 1 else 1)
+        offset += size + -size % 32
+    return gguf(pairs, tensors, 0) + bytes(offset)
+
+
+save("model", "llama.gguf", small_llama())
