@@ -41,18 +41,17 @@ typedef struct iso_sample_row {
   const uint32_t *allowed; /* bit t % 32 of word t / 32 allows token t; NULL: all */
 } iso_sample_row;
 
-/* A token still in the running. */
+/* Scratch for one logit: a penalised copy, a weight, an entry of a selection, and a share of what
+ * is kept a block of logits. */
 typedef struct iso_sample_candidate {
-  double score;  /* logit, penalised and divided by the temperature */
-  double weight; /* of a filter: 1, or exp(score - largest score) */
-  int32_t token;
-  int32_t n_output; /* occurrences in the output part of the history */
-  bool in_history;
+  float words[5];
 } iso_sample_candidate;
 
 /* Draws a token; -1 when no token is left to choose from. `candidates` is scratch, n_logits long.
- * Takes time linear in n_logits, on average. Fails with ISO_ERROR_INVALID_ARGUMENT on a parameter
- * out of its range or a history token that is not one. Thread safe. */
+ * Takes time linear in n_logits, on average; the logits are read about once for a greedy choice and
+ * about twenty times with top-p, without a logarithm or exponential of the library for most. Fails
+ * with ISO_ERROR_INVALID_ARGUMENT on a parameter out of its range or a history token that is not
+ * one. Thread safe. */
 ISO_MUST_CHECK iso_status iso_sample_token(const iso_sample_row *row,
                                            iso_sample_candidate *candidates, int32_t *out_token);
 

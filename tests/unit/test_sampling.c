@@ -6,6 +6,7 @@
 #include <cmocka.h>
 #include "ops/sampling.h"
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { N = 40 };
@@ -176,6 +177,84 @@ static void test_impossible_tokens(void **state) {
   assert_int_equal(token_of(&row), -1);
 }
 
+/* The definitions of ops/sampling.h once more, in double and one after another. */
+typedef struct plain_token {
+  double logit, p;
+  int32_t token;
+} plain_token;
+
+static int by_logit(const void *a, const void *b) {
+  const plain_token *x = a, *y = b;
+  return x->logit < y->logit ? 1 : x->logit > y->logit ? -1 : x->token - y->token;
+}
+
+static int32_t plain_sample(const iso_sample_row *row, plain_token *tokens) {
+  const float *p = row->parameters;
+  int64_t n = 0;
+  for (int64_t i = 0; i < row->n_logits; i++)
+    if ((row->allowed[i / 32] >> i % 32 & 1) && row->logits[i] > -INFINITY)
+      tokens[n++] = (plain_token){.logit = row->logits[i], .token = (int32_t)i};
+  qsort(tokens, (size_t)n, sizeof *tokens, by_logit);
+  int64_t k = (int64_t)p[ISO_SAMPLE_TOP_K];
+  if (k > 0 && k < n)
+    while (n > k && tokens[n - 1].logit < tokens[k - 1].logit)
+      n--;
+  double total = 0, larger = 0;
+  for (int64_t i = 0; i < n; i++)
+    total += tokens[i].p = exp((tokens[i].logit - tokens[0].logit) / p[ISO_SAMPLE_TEMPERATURE]);
+  int64_t kept = 1;
+  while (kept < n && (larger += tokens[kept - 1].p) < p[ISO_SAMPLE_TOP_P] * total)
+    kept++;
+  while (kept > 1 && tokens[kept - 1].p < p[ISO_SAMPLE_MIN_P])
+    kept--;
+  int32_t best = -1;
+  double most = -INFINITY;
+  for (int64_t i = 0; i < kept; i++) {
+    uint32_t counter[4] = {(uint32_t)tokens[i].token / 4, row->draw, 0, 0}, words[4];
+    iso_philox(row->seed, counter, words);
+    uint32_t word = words[tokens[i].token % 4];
+    float v = (float)(word >> 8) * 0x1p-24f + ((float)(word & 255) + 0.5f) * 0x1p-32f;
+    double score = tokens[i].logit / p[ISO_SAMPLE_TEMPERATURE] - log(-log1p(-(double)v));
+    if (score > most) {
+      most = score;
+      best = tokens[i].token;
+    }
+  }
+  return best;
+}
+
+static void test_many_tokens_follow_the_definition(void **state) {
+  (void)state;
+  enum { MANY = 5003, WORDS = (MANY + 31) / 32 };
+  static float many[MANY];
+  static plain_token tokens[MANY];
+  static iso_sample_candidate scratch[MANY];
+  uint32_t allowed[WORDS];
+  iso_sample_row row = fresh();
+  row.logits = many;
+  row.n_logits = MANY;
+  row.allowed = allowed;
+  static const float temperatures[] = {0.3f, 1, 4}, ks[] = {0, 1, 40, 900};
+  static const float ps[] = {1, 0.95f, 0.5f}, minimums[] = {0, 0.02f};
+  uint32_t random = 5;
+  for (int i = 0; i < 72 * 4; i++) {
+    for (int j = 0; j < MANY; j++) {
+      random = random * 1664525 + 1013904223;
+      many[j] = j % 97 == 5 ? NAN : (float)(int32_t)random * 0x1p-29f; /* -4 to 4 */
+    }
+    for (int j = 0; j < WORDS; j++)
+      allowed[j] = i % 2 ? UINT32_MAX : j % 3 == 0 ? 0 : 0xfff0ff0fu;
+    parameters[ISO_SAMPLE_TEMPERATURE] = temperatures[i % 3];
+    parameters[ISO_SAMPLE_TOP_K] = ks[i / 3 % 4];
+    parameters[ISO_SAMPLE_TOP_P] = ps[i / 12 % 3];
+    parameters[ISO_SAMPLE_MIN_P] = minimums[i / 36 % 2];
+    row.draw = (uint32_t)i;
+    int32_t token;
+    assert_int_equal(iso_sample_token(&row, scratch, &token), ISO_OK);
+    assert_int_equal(token, plain_sample(&row, tokens));
+  }
+}
+
 /* One candidate left wins even with the least noise there is. */
 static void test_a_single_token(void **state) {
   (void)state;
@@ -222,6 +301,7 @@ int main(void) {
       cmocka_unit_test(test_filters_keep_the_right_tokens),
       cmocka_unit_test(test_penalties),
       cmocka_unit_test(test_impossible_tokens),
+      cmocka_unit_test(test_many_tokens_follow_the_definition),
       cmocka_unit_test(test_a_single_token),
       cmocka_unit_test(test_bad_parameters),
   };
