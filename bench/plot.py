@@ -1,0 +1,31 @@
+"""Line charts as SVG files, all of one look. Needs Debian's python3-matplotlib."""
+import sys
+
+try:
+    import matplotlib
+    matplotlib.use("svg")
+    from matplotlib import pyplot
+except ImportError:
+    sys.exit("plots need matplotlib: apt-get install python3-matplotlib")
+
+matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "isomer", "font.size": 10,
+                            "axes.grid": True, "grid.alpha": 0.3, "axes.spines.top": False,
+                            "axes.spines.right": False})
+
+
+def lines(path, title, x_label, y_label, series, log_x=False):
+    """Writes one chart. `series` maps a label to its points [(x, y), ...]; the y axis starts at
+    zero, so that heights compare."""
+    figure, axes = pyplot.subplots(figsize=(6.4, 4))
+    for label, points in series.items():
+        axes.plot(*zip(*sorted(points)), marker="o", markersize=4, label=label)
+    if log_x:
+        axes.set_xscale("log", base=2)
+        ticks = sorted({x for points in series.values() for x, _ in points})
+        axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+        axes.minorticks_off()
+    axes.set(title=title, xlabel=x_label, ylabel=y_label, ylim=(0, None))
+    if len(series) > 1:
+        axes.legend()
+    figure.savefig(path, bbox_inches="tight", metadata={"Date": None})
+    pyplot.close(figure)
