@@ -177,6 +177,7 @@ static iso_status build(iso_executor *executor, const iso_weight_provider *weigh
   ISO_TRY(make_host_memory(executor));
   ISO_TRY(iso_executor_load_weights(executor, weights, share));
   ISO_TRY(iso_executor_prepare(executor));
+  executor->recorder = iso_executor_find_recorder(executor);
   return iso_executor_drain(executor, ISO_OK);
 }
 
@@ -198,9 +199,13 @@ iso_status iso_executor_create(const iso_plan *plan, iso_open_device *const *dev
   return ISO_OK;
 }
 
+void iso_executor_keep_message(char *out_message, size_t capacity) {
+  snprintf(out_message, capacity, "%s", iso_status_message());
+}
+
 iso_status iso_executor_drain(iso_executor *executor, iso_status status) {
   char message[1024];
-  snprintf(message, sizeof message, "%s", iso_status_message());
+  iso_executor_keep_message(message, sizeof message);
   for (uint32_t d = 0; d < executor->plan->n_devices; d++) {
     iso_status drained = iso_device_drain(executor->devices[d].open);
     if (drained == ISO_OK)
@@ -224,6 +229,7 @@ void iso_executor_destroy(iso_executor *executor) {
     return;
   /* The sentence of a failed creation is kept. */
   (void)iso_executor_drain(executor, ISO_ERROR_DEVICE);
+  iso_executor_release_recordings(executor);
   for (uint32_t i = 0; executor->states && i < executor->plan->n_states; i++)
     free_buffer(executor->devices[executor->plan->states[i].device].open, executor->states[i]);
   iso_executor_release_weights(executor);

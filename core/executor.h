@@ -1,5 +1,5 @@
 /* The executor's parts: memory (executor.c), weights (executor_weights.c), one step of the model
- * (executor_run.c). */
+ * (executor_run.c), steps that are replayed (executor_record.c). */
 #ifndef ISOMER_CORE_EXECUTOR_H
 #define ISOMER_CORE_EXECUTOR_H
 
@@ -44,6 +44,15 @@ typedef struct executor_device {
   uint64_t spare_bytes;      /* free beyond that, for weights that could not be used in place */
 } executor_device;
 
+/* A step at certain sizes, as the device's queue recorded it. */
+typedef struct executor_recording {
+  iso_bindings sizes;
+  void *recording;   /* NULL: these sizes have run once */
+  uint64_t last_use; /* 0: the entry is free */
+} executor_recording;
+
+enum { EXECUTOR_RECORDINGS = 32 };
+
 struct iso_executor {
   const iso_plan *plan;
   executor_device devices[ISO_MAX_DEVICES];
@@ -58,6 +67,9 @@ struct iso_executor {
   iso_bindings sizes;    /* in force, when `is_sized` */
   uint64_t used_input_bytes;
   bool is_sized;
+  iso_open_device *recorder; /* the device that records steps; NULL: none */
+  executor_recording recordings[EXECUTOR_RECORDINGS];
+  uint64_t recording_clock;
   iso_executor_observer observer;
   void *observer_context;
   iso_executor_stats stats;
@@ -80,6 +92,18 @@ ISO_MUST_CHECK iso_status iso_executor_alloc(iso_open_device *device, iso_memory
 /* Waits until every device has done its work, also after a failure. Returns `status` if that is
  * one, its sentence kept, else the first failure of waiting. */
 iso_status iso_executor_drain(iso_executor *executor, iso_status status);
+
+/* Copies the sentence of the latest failure, which cleaning up may replace. */
+void iso_executor_keep_message(char *out_message, size_t capacity);
+
+/* The device whose queue may record whole steps of this executor, which has its memory; or NULL. */
+iso_open_device *iso_executor_find_recorder(const iso_executor *executor);
+/* Runs the steps at the sizes in force, or replays a recording of them; returns before the work is
+ * done. `run_steps` enqueues every step. */
+typedef iso_status (*executor_steps_function)(iso_executor *executor);
+ISO_MUST_CHECK iso_status iso_executor_run_recorded(iso_executor *executor,
+                                                    executor_steps_function run_steps);
+void iso_executor_release_recordings(iso_executor *executor);
 
 /* Fills in steps and patches, after all memory is there. */
 ISO_MUST_CHECK iso_status iso_executor_prepare(iso_executor *executor);

@@ -303,7 +303,7 @@ static iso_status run_steps(iso_executor *executor) {
 iso_status iso_executor_run(iso_executor *executor, const iso_bindings *bindings) {
   double start = now_us();
   ISO_TRY(resize(executor, bindings));
-  ISO_TRY(iso_executor_drain(executor, run_steps(executor)));
+  ISO_TRY(iso_executor_drain(executor, iso_executor_run_recorded(executor, run_steps)));
   executor->stats.runs++;
   executor->stats.total_us += now_us() - start;
   return ISO_OK;

@@ -1,6 +1,6 @@
 /* Finding and opening cards. The runtime is linked in and opens the driver itself, so this library
  * loads where there is none and says so. */
-#include "backends/cuda/cuda.h"
+#include "backends/cuda/blas.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -103,6 +103,7 @@ static iso_status open_card(int ordinal, iso_device *device) {
                             card.minor);
   }
   CUDA_TRY(error);
+  device->blas = cuda_blas_create();
   return ISO_OK;
 }
 
@@ -131,7 +132,10 @@ static iso_status device_info(const iso_device *device, iso_device_info *out_inf
 }
 
 /* The card's context is the process's: other devices opened on it may live on. */
-static void device_close(iso_device *device) { free(device); }
+static void device_close(iso_device *device) {
+  cuda_blas_destroy(device->blas);
+  free(device);
+}
 
 const iso_device_table cuda_device_table = {
     .size = sizeof cuda_device_table, .info = device_info, .close = device_close};

@@ -114,12 +114,13 @@ iso_status launch_convert(iso_queue *queue, const iso_op_arguments *arguments) {
   return run(queue, arguments, "convert", same_element{}, false);
 }
 
-#define RECORD(OP, op_name)                                                                        \
-  {.size = sizeof(iso_kernel), .op = ISO_OP_##OP, .name = #op_name ".simt", .schemes = SIMT_ALL,   \
-   .activations = SIMT_FLOATS, .layout = ISO_LAYOUT_PLAIN, .rank = 0,                              \
-   .launch = launch_##op_name}
-const iso_kernel records[] = {RECORD(GLU, glu), RECORD(ACTIVATE, activate), RECORD(ADD, add),
-                              RECORD(SOFT_CAP, soft_cap), RECORD(CONVERT, convert)};
+const iso_kernel records[] = {
+    SIMT_RECORD(GLU, "glu.simt", launch_glu),
+    SIMT_RECORD(ACTIVATE, "activate.simt", launch_activate),
+    SIMT_RECORD(ADD, "add.simt", launch_add),
+    SIMT_RECORD(SOFT_CAP, "soft_cap.simt", launch_soft_cap),
+    SIMT_RECORD(CONVERT, "convert.simt", launch_convert),
+};
 
 } /* namespace */
 

@@ -26,6 +26,13 @@ constexpr iso_scheme_mask SIMT_FLOATS = ISO_SCHEME_BIT(ISO_SCHEME_F32) |
                                         ISO_SCHEME_BIT(ISO_SCHEME_BF16);
 constexpr iso_scheme_mask SIMT_ALL = ~(iso_scheme_mask)0;
 
+/* A record that takes every mix of float activations, without scratch or a layout of its own. */
+#define SIMT_RECORD(OP, record_name, function)                                                     \
+  {                                                                                                \
+    .size = sizeof(iso_kernel), .op = ISO_OP_##OP, .name = record_name, .schemes = SIMT_ALL,       \
+    .activations = SIMT_FLOATS, .layout = ISO_LAYOUT_PLAIN, .rank = 0, .launch = function          \
+  }
+
 /* ---- Operands --------------------------------------------------------------------------------- */
 
 /* An operand as rows: all dimensions but the last, which is contiguous. Neighbouring dimensions

@@ -26,6 +26,8 @@ static int fake_calls, fake_fail_at;
 /* Objects alive. */
 static int fake_live;
 static int fake_packed, fake_imported, fake_launched;
+/* Recordings made and replayed; of the left backend alone, the right one cannot. */
+static int fake_recorded, fake_replayed;
 
 struct iso_device {
   const fake_config *config;
@@ -55,7 +57,13 @@ struct iso_queue {
   size_t count, capacity;
   uint64_t signalled, reached;
   iso_status poison;
+  struct fake_recording *recording; /* between record_begin and record_end */
 };
+
+typedef struct fake_recording {
+  fake_command *commands;
+  size_t count;
+} fake_recording;
 
 static bool fake_fault(void) { return ++fake_calls == fake_fail_at; }
 #define FAKE_MAY_FAIL(what)                                                                        \
@@ -255,6 +263,15 @@ static iso_status fake_run_until(iso_queue *queue, uint64_t value) {
 }
 
 static iso_status fake_enqueue(iso_queue *queue, const fake_command *command) {
+  fake_recording *recording = queue->recording;
+  if (recording) {
+    if (command->kind == FAKE_SIGNAL || command->kind == FAKE_WAIT)
+      return iso_fail(ISO_ERROR_INTERNAL, "a timeline cannot be recorded");
+    recording->commands =
+        realloc(recording->commands, (recording->count + 1) * sizeof *recording->commands);
+    recording->commands[recording->count++] = *command;
+    return ISO_OK;
+  }
   if (!queue->device->config->deferred)
     return fake_do(queue, command);
   if (queue->count == queue->capacity) {
@@ -316,6 +333,41 @@ static iso_status fake_wait(iso_queue *queue, iso_queue *other, uint64_t value) 
   FAKE_MAY_FAIL("wait");
   fake_command c = {.kind = FAKE_WAIT, .other = other, .value = value};
   return fake_enqueue(queue, &c);
+}
+
+static iso_status fake_record_begin(iso_queue *queue) {
+  FAKE_MAY_FAIL("record_begin");
+  queue->recording = calloc(1, sizeof *queue->recording);
+  fake_live++;
+  return ISO_OK;
+}
+
+static void fake_recording_destroy(iso_queue *queue, void *recording) {
+  (void)queue;
+  free(((fake_recording *)recording)->commands);
+  free(recording);
+  fake_live--;
+}
+
+static iso_status fake_record_end(iso_queue *queue, void **out_recording) {
+  fake_recording *recording = queue->recording;
+  queue->recording = NULL;
+  if (fake_fault()) {
+    fake_recording_destroy(queue, recording);
+    return iso_fail(ISO_ERROR_DEVICE, "injected fault in record_end");
+  }
+  *out_recording = recording;
+  fake_recorded++;
+  return ISO_OK;
+}
+
+static iso_status fake_replay(iso_queue *queue, void *given) {
+  FAKE_MAY_FAIL("replay");
+  fake_recording *recording = given;
+  fake_replayed++;
+  for (size_t i = 0; i < recording->count; i++)
+    ISO_TRY(fake_enqueue(queue, &recording->commands[i]));
+  return ISO_OK;
 }
 
 /* ---- Kernels ------------------------------------------------------------------------------- */
@@ -427,19 +479,22 @@ static const iso_memory_table fake_memory_tables[2] = {{.size = sizeof(iso_memor
                                                         .free = fake_free,
                                                         .map = fake_map,
                                                         .bytes_free = fake_bytes_free}};
-static const iso_queue_table fake_queue_table = {.size = sizeof fake_queue_table,
-                                                 .create = fake_queue_create,
-                                                 .destroy = fake_queue_destroy,
-                                                 .copy = fake_copy,
-                                                 .fill = fake_fill,
-                                                 .signal = fake_signal,
-                                                 .host_wait = fake_host_wait,
-                                                 .wait = fake_wait};
+#define FAKE_QUEUE                                                                                 \
+  .size = sizeof(iso_queue_table), .create = fake_queue_create, .destroy = fake_queue_destroy,     \
+  .copy = fake_copy, .fill = fake_fill, .signal = fake_signal, .host_wait = fake_host_wait,        \
+  .wait = fake_wait
+static const iso_queue_table fake_queue_tables[2] = {
+    {FAKE_QUEUE,
+     .record_begin = fake_record_begin,
+     .record_end = fake_record_end,
+     .replay = fake_replay,
+     .recording_destroy = fake_recording_destroy},
+    {FAKE_QUEUE}};
 #define FAKE_BACKEND(the_name, index)                                                              \
   {                                                                                                \
     .size = sizeof(iso_backend), .abi = ISO_ABI_VERSION, .name = the_name,                         \
     .driver = &fake_drivers[index], .device = &fake_device_table,                                  \
-    .memory = &fake_memory_tables[index], .queue = &fake_queue_table, .kernels = fake_kernels,     \
+    .memory = &fake_memory_tables[index], .queue = &fake_queue_tables[index], .kernels = fake_kernels,     \
     .kernel_count = sizeof fake_kernels / sizeof *fake_kernels,                                    \
     .kernel_stride = sizeof *fake_kernels                                                          \
   }

@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
+#include "core/executor.h"
 #include "core/registry.h"
 #include "fake_backend.h"
 #include "plan_fakes.h"
@@ -195,6 +196,7 @@ typedef struct rig {
 
 static void reset_fakes(void) {
   fake_calls = fake_fail_at = fake_packed = fake_imported = fake_launched = 0;
+  fake_recorded = fake_replayed = 0;
   for (int i = 0; i < 2; i++)
     fake_configs[i] = (fake_config){.memory_bytes = 1 << 26};
 }
@@ -467,6 +469,92 @@ static void test_share(void **state) {
   r.executor = second;
   run_steps(&r);
   free_rig(&r);
+}
+
+/* The second run at the same sizes is recorded, later ones replay it, with new inputs each time. */
+static void test_recorded(void **state) {
+  (void)state;
+  static const char *const specs[] = {"left", NULL};
+  for (int kind = 0; kind < 2; kind++) {
+    reset_fakes();
+    fake_configs[0].deferred = kind;
+    rig r = make_rig(&plain_model);
+    must_open(&r, specs, NULL, -1, false);
+    oracle *o = make_oracle(r.graph, r.weights);
+    uint64_t random = 11;
+    run_batch(&r, o, 3, (int[]){2, 1, 3}, 0, &random);
+    for (int i = 0; i < 4; i++)
+      run_batch(&r, o, 3, (int[]){1, 1, 1}, 3 + i, &random);
+    assert_int_equal(fake_recorded, 1);
+    assert_int_equal(fake_replayed, 3);
+    /* As many other sizes as are kept: the oldest go, and are recorded anew. */
+    for (int twice = 0; twice < 2; twice++)
+      for (int n = 1, made = 0; n <= 4; n++)
+        for (int rows = n; rows <= 16 && made < EXECUTOR_RECORDINGS; rows++, made++) {
+          int lengths[4] = {1, 1, 1, 1};
+          for (int i = n; i < rows; i++)
+            lengths[i % n]++;
+          if (lengths[0] <= FAKE_PAGE)
+            run_batch(&r, o, n, lengths, 0, &random);
+        }
+    int recorded = fake_recorded;
+    run_batch(&r, o, 2, (int[]){8, 8}, 0, &random);
+    assert_int_equal(fake_recorded, recorded);
+    assert_true(recorded > EXECUTOR_RECORDINGS / 2);
+    free_oracle(o);
+    free_rig(&r);
+  }
+}
+
+/* Nothing is recorded where inputs are written in place, where a queue cannot, or where a step has
+ * parts on two devices. */
+static void test_not_recorded(void **state) {
+  (void)state;
+  static const char *const lists[][3] = {{"left"}, {"right"}, {"left:0", "left:1"}};
+  const int32_t at = 1;
+  for (int kind = 0; kind < 3; kind++) {
+    reset_fakes();
+    fake_configs[0].mappable = kind == 0;
+    rig r = make_rig(&plain_model);
+    must_open(&r, lists[kind], kind == 2 ? &at : NULL, -1, false);
+    run_steps(&r);
+    assert_int_equal(fake_recorded, 0);
+    free_rig(&r);
+  }
+}
+
+/* A fault anywhere in a step that is recorded or replayed: an error or the right tokens, and right
+ * tokens afterwards. */
+static void test_recording_faults(void **state) {
+  (void)state;
+  static const char *const specs[] = {"left", NULL};
+  for (int at = 1; at < 400; at++) {
+    reset_fakes();
+    rig r = make_rig(&plain_model);
+    must_open(&r, specs, NULL, -1, false);
+    oracle *o = make_oracle(r.graph, r.weights);
+    uint64_t random = 13;
+    run_batch(&r, o, 1, (int[]){2}, 0, &random);
+    iso_bindings bindings = set_batch(&r, o, 1, (int[]){2}, 0, &random);
+    fake_fail_at = fake_calls + at;
+    iso_status status = iso_executor_run(r.executor, &bindings);
+    bool reached = fake_calls >= fake_fail_at;
+    fake_fail_at = 0;
+    evaluate(o, &bindings);
+    if (status == ISO_OK)
+      assert_same(&r, o, iso_graph_find(r.graph, "token"), 1);
+    else
+      assert_non_null(strstr(iso_status_message(), "injected fault"));
+    run_batch(&r, o, 1, (int[]){2}, 0, &random);
+    run_batch(&r, o, 1, (int[]){2}, 0, &random);
+    free_oracle(o);
+    free_rig(&r);
+    if (!reached) {
+      assert_true(at > 10);
+      return;
+    }
+  }
+  fail_msg("a step makes more calls than expected");
 }
 
 static void test_bad_runs(void **state) {
@@ -838,6 +926,9 @@ int main(void) {
       cmocka_unit_test(test_fallback),
       cmocka_unit_test(test_keep_all),
       cmocka_unit_test(test_share),
+      cmocka_unit_test(test_recorded),
+      cmocka_unit_test(test_not_recorded),
+      cmocka_unit_test(test_recording_faults),
       cmocka_unit_test(test_bad_runs),
       cmocka_unit_test(test_transfers),
       cmocka_unit_test(test_memory_is_checked_first),

@@ -1,0 +1,200 @@
+#include "backends/cuda/blas.h"
+#include <cublasLt.h>
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The functions that are used, looked up by name. */
+#define FUNCTIONS(X)                                                                               \
+  X(cublasLtCreate)                                                                                \
+  X(cublasLtDestroy)                                                                               \
+  X(cublasLtMatmulDescCreate)                                                                      \
+  X(cublasLtMatmulDescDestroy)                                                                     \
+  X(cublasLtMatmulDescSetAttribute)                                                                \
+  X(cublasLtMatrixLayoutCreate)                                                                    \
+  X(cublasLtMatrixLayoutDestroy)                                                                   \
+  X(cublasLtMatmulPreferenceCreate)                                                                \
+  X(cublasLtMatmulPreferenceDestroy)                                                               \
+  X(cublasLtMatmulPreferenceSetAttribute)                                                          \
+  X(cublasLtMatmulAlgoGetHeuristic)                                                                \
+  X(cublasLtMatmul)
+
+/* What decides the algorithm. */
+struct shape {
+  int64_t m, n, k, x_stride, w_stride, y_stride;
+  int32_t scheme, y_scheme;
+};
+
+struct plan {
+  shape key;
+  cublasLtMatmulDesc_t operation;
+  cublasLtMatrixLayout_t w, x, y;
+  cublasLtMatmulAlgo_t algorithm;
+  bool made;
+};
+
+/* Plans are few: matrices of a model times numbers of rows. A plan sits at its hash or takes the
+ * place of the one that does. */
+enum { PLANS = 1024 };
+
+struct cuda_blas {
+  void *library;
+#define DECLARE(name) decltype(&name) name##_;
+  FUNCTIONS(DECLARE)
+#undef DECLARE
+  cublasLtHandle_t handle;
+  pthread_mutex_t lock;
+  plan plans[PLANS];
+};
+
+static iso_status blas_failure(cublasStatus_t status, const char *what) {
+  return iso_backend_fail(cuda_host,
+                          status == CUBLAS_STATUS_ALLOC_FAILED ? ISO_ERROR_OUT_OF_MEMORY
+                                                               : ISO_ERROR_DEVICE,
+                          "%s: cuBLASLt status %d", what, (int)status);
+}
+
+#define BLAS_TRY(call)                                                                             \
+  do {                                                                                             \
+    cublasStatus_t blas_status_ = (call);                                                          \
+    if (blas_status_ != CUBLAS_STATUS_SUCCESS)                                                     \
+      return blas_failure(blas_status_, #call);                                                    \
+  } while (0)
+
+/* ---- Library -------------------------------------------------------------------------------------- */
+
+static bool look_up(cuda_blas *blas) {
+  bool complete = true;
+#define LOOK_UP(name)                                                                              \
+  blas->name##_ = (decltype(&name))dlsym(blas->library, #name);                                    \
+  complete &= blas->name##_ != nullptr;
+  FUNCTIONS(LOOK_UP)
+#undef LOOK_UP
+  return complete;
+}
+
+cuda_blas *cuda_blas_create(void) {
+  char versioned[32];
+  snprintf(versioned, sizeof versioned, "libcublasLt.so.%d", CUDART_VERSION / 1000);
+  cuda_blas *blas = (cuda_blas *)calloc(1, sizeof *blas);
+  if (!blas)
+    return nullptr;
+  blas->library = dlopen(versioned, RTLD_NOW | RTLD_LOCAL);
+  if (blas->library && look_up(blas) &&
+      blas->cublasLtCreate_(&blas->handle) == CUBLAS_STATUS_SUCCESS) {
+    pthread_mutex_init(&blas->lock, nullptr);
+    return blas;
+  }
+  cuda_host->log(ISO_LOG_NOTICE,
+                 "cuda: %s %s; products of many rows by float weights run on Isomer's own kernels",
+                 versioned, blas->library ? "does not start" : "is not installed");
+  if (blas->library)
+    dlclose(blas->library);
+  free(blas);
+  return nullptr;
+}
+
+static void clear_plan(cuda_blas *blas, plan *p) {
+  if (p->operation)
+    blas->cublasLtMatmulDescDestroy_(p->operation);
+  for (cublasLtMatrixLayout_t layout : {p->w, p->x, p->y})
+    if (layout)
+      blas->cublasLtMatrixLayoutDestroy_(layout);
+  *p = plan{};
+}
+
+void cuda_blas_destroy(cuda_blas *blas) {
+  if (!blas)
+    return;
+  for (plan &p : blas->plans)
+    clear_plan(blas, &p);
+  blas->cublasLtDestroy_(blas->handle);
+  pthread_mutex_destroy(&blas->lock);
+  dlclose(blas->library);
+  free(blas);
+}
+
+/* ---- Plans ------------------------------------------------------------------------------------------ */
+
+static cudaDataType_t type_of(iso_scheme scheme) {
+  return scheme == ISO_SCHEME_F32 ? CUDA_R_32F : scheme == ISO_SCHEME_F16 ? CUDA_R_16F : CUDA_R_16BF;
+}
+
+/* cuBLASLt counts columns first: y^T [n, m] = w^T' x^T with w and x as they lie. */
+static iso_status make_plan(cuda_blas *blas, const shape &key, plan *p) {
+  cublasOperation_t transpose = CUBLAS_OP_T;
+  p->key = key;
+  BLAS_TRY(blas->cublasLtMatmulDescCreate_(&p->operation, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+  BLAS_TRY(blas->cublasLtMatmulDescSetAttribute_(p->operation, CUBLASLT_MATMUL_DESC_TRANSA,
+                                                 &transpose, sizeof transpose));
+  cudaDataType_t type = type_of((iso_scheme)key.scheme);
+  BLAS_TRY(blas->cublasLtMatrixLayoutCreate_(&p->w, type, (uint64_t)key.k, (uint64_t)key.n,
+                                             key.w_stride));
+  BLAS_TRY(blas->cublasLtMatrixLayoutCreate_(&p->x, type, (uint64_t)key.k, (uint64_t)key.m,
+                                             key.x_stride));
+  BLAS_TRY(blas->cublasLtMatrixLayoutCreate_(&p->y, type_of((iso_scheme)key.y_scheme),
+                                             (uint64_t)key.n, (uint64_t)key.m, key.y_stride));
+  cublasLtMatmulPreference_t preference;
+  size_t workspace = CUDA_BLAS_WORKSPACE;
+  BLAS_TRY(blas->cublasLtMatmulPreferenceCreate_(&preference));
+  cublasLtMatmulHeuristicResult_t result = {};
+  int found = 0;
+  cublasStatus_t status = blas->cublasLtMatmulPreferenceSetAttribute_(
+      preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace);
+  if (status == CUBLAS_STATUS_SUCCESS)
+    status = blas->cublasLtMatmulAlgoGetHeuristic_(blas->handle, p->operation, p->w, p->x, p->y,
+                                                   p->y, preference, 1, &result, &found);
+  blas->cublasLtMatmulPreferenceDestroy_(preference);
+  if (status == CUBLAS_STATUS_SUCCESS && found == 0)
+    status = CUBLAS_STATUS_NOT_SUPPORTED;
+  BLAS_TRY(status);
+  p->algorithm = result.algo;
+  p->made = true;
+  return ISO_OK;
+}
+
+static iso_status find_plan(cuda_blas *blas, const shape &key, plan **out_plan) {
+  uint64_t hash = UINT64_C(14695981039346656037);
+  const unsigned char *bytes = (const unsigned char *)&key;
+  for (size_t i = 0; i < sizeof key; i++)
+    hash = (hash ^ bytes[i]) * UINT64_C(1099511628211);
+  plan *p = &blas->plans[hash % PLANS];
+  if (!p->made || memcmp(&p->key, &key, sizeof key) != 0) {
+    clear_plan(blas, p);
+    iso_status status = make_plan(blas, key, p);
+    if (status != ISO_OK) {
+      clear_plan(blas, p);
+      return status;
+    }
+  }
+  *out_plan = p;
+  return ISO_OK;
+}
+
+static iso_status multiply(iso_queue *queue, const cuda_product *product) {
+  cuda_blas *blas = queue->device->blas;
+  shape key;
+  memset(&key, 0, sizeof key);
+  key.m = product->m, key.n = product->n, key.k = product->k;
+  key.x_stride = product->x_stride, key.w_stride = product->w_stride;
+  key.y_stride = product->y_stride;
+  key.scheme = product->scheme, key.y_scheme = product->y_scheme;
+  plan *p = nullptr;
+  ISO_TRY(find_plan(blas, key, &p));
+  const float one = 1, beta = product->accumulate ? 1.0f : 0.0f;
+  BLAS_TRY(blas->cublasLtMatmul_(blas->handle, p->operation, &one, product->w, p->w, product->x,
+                                 p->x, &beta, product->y, p->y, product->y, p->y, &p->algorithm,
+                                 product->workspace, CUDA_BLAS_WORKSPACE, queue->stream));
+  return cuda_launched(queue, "matmul by cuBLASLt");
+}
+
+iso_status cuda_blas_multiply(iso_queue *queue, const cuda_product *product) {
+  CUDA_TRY(cudaSetDevice(queue->device->ordinal));
+  cuda_blas *blas = queue->device->blas;
+  pthread_mutex_lock(&blas->lock);
+  iso_status status = multiply(queue, product);
+  pthread_mutex_unlock(&blas->lock);
+  return status;
+}

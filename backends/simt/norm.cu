@@ -1,0 +1,127 @@
+/* Ops that normalise a row: rms_norm, layer_norm, softmax. A block takes a row; it reads the row
+ * once for each sum and once to write, from cache after the first time. */
+#include "backends/simt/simt.cuh"
+
+namespace {
+
+enum { MOST_THREADS = 1024, MOST_SUBGROUPS = MOST_THREADS / SIMT_SUBGROUP };
+
+struct operands {
+  simt_rows x, y;
+  const float *weight, *bias; /* bias NULL: none */
+  float epsilon, weight_offset;
+  bool by_four;
+};
+
+/* Calls f(column, value) for this thread's columns of a row. */
+template <typename F> __device__ void each(const operands &o, const uint8_t *x, F f) {
+  int n = (int)o.x.n_columns;
+  if (o.by_four) {
+    for (int i = (int)threadIdx.x * 4; i < n; i += (int)blockDim.x * 4) {
+      float v[4];
+      simt_load4(o.x.scheme, x, i, v);
+      for (int j = 0; j < 4; j++)
+        f(i + j, v[j]);
+    }
+  } else {
+    for (int i = (int)threadIdx.x; i < n; i += (int)blockDim.x)
+      f(i, simt_load(o.x.scheme, x, i));
+  }
+}
+/* Writes f(column, value) for this thread's columns. */
+template <typename F>
+__device__ void each_stored(const operands &o, const uint8_t *x, uint8_t *y, F f) {
+  int n = (int)o.x.n_columns;
+  if (o.by_four) {
+    for (int i = (int)threadIdx.x * 4; i < n; i += (int)blockDim.x * 4) {
+      float v[4];
+      simt_load4(o.x.scheme, x, i, v);
+      for (int j = 0; j < 4; j++)
+        v[j] = f(i + j, v[j]);
+      simt_store4(o.y.scheme, y, i, v);
+    }
+  } else {
+    for (int i = (int)threadIdx.x; i < n; i += (int)blockDim.x)
+      simt_store(o.y.scheme, y, i, f(i, simt_load(o.x.scheme, x, i)));
+  }
+}
+
+__global__ void rms_norm(operands o) {
+  __shared__ float shared[MOST_SUBGROUPS];
+  const uint8_t *x = o.x.row(blockIdx.x);
+  float sum = 0;
+  each(o, x, [&](int, float v) { sum += v * v; });
+  sum = simt_block_reduce(sum, shared, simt_sum());
+  float scale = 1.0f / sqrtf(sum / (float)o.x.n_columns + o.epsilon);
+  each_stored(o, x, o.y.row(blockIdx.x), [&](int i, float v) {
+    return v * scale * (o.weight[i] + o.weight_offset);
+  });
+}
+
+__global__ void layer_norm(operands o) {
+  __shared__ float shared[MOST_SUBGROUPS];
+  const uint8_t *x = o.x.row(blockIdx.x);
+  float sum = 0, squares = 0;
+  each(o, x, [&](int, float v) { sum += v; });
+  float mean = simt_block_reduce(sum, shared, simt_sum()) / (float)o.x.n_columns;
+  each(o, x, [&](int, float v) { squares += (v - mean) * (v - mean); });
+  squares = simt_block_reduce(squares, shared, simt_sum());
+  float scale = 1.0f / sqrtf(squares / (float)o.x.n_columns + o.epsilon);
+  each_stored(o, x, o.y.row(blockIdx.x), [&](int i, float v) {
+    return (v - mean) * scale * o.weight[i] + (o.bias ? o.bias[i] : 0.0f);
+  });
+}
+
+__global__ void softmax(operands o) {
+  __shared__ float shared[MOST_SUBGROUPS];
+  const uint8_t *x = o.x.row(blockIdx.x);
+  float largest = -INFINITY, sum = 0;
+  each(o, x, [&](int, float v) { largest = fmaxf(largest, v); });
+  largest = simt_block_reduce(largest, shared, simt_max());
+  each(o, x, [&](int, float v) { sum += expf(v - largest); });
+  sum = simt_block_reduce(sum, shared, simt_sum());
+  each_stored(o, x, o.y.row(blockIdx.x),
+              [&](int, float v) { return expf(v - largest) / sum; });
+}
+
+iso_status run(iso_queue *queue, const iso_op_arguments *arguments, const char *name,
+               void (*kernel)(operands), float epsilon, float weight_offset) {
+  operands o = {};
+  o.x = simt_rows_of(arguments->inputs[0]);
+  o.y = simt_rows_of(arguments->outputs[0]);
+  if (arguments->n_inputs > 1)
+    o.weight = (const float *)simt_address(arguments->inputs[1]);
+  if (arguments->n_inputs > 2)
+    o.bias = (const float *)simt_address(arguments->inputs[2]);
+  o.epsilon = epsilon;
+  o.weight_offset = weight_offset;
+  if (o.y.n_rows == 0)
+    return ISO_OK;
+  o.by_four = o.x.n_columns % 4 == 0 && simt_is_aligned(o.x, 16) && simt_is_aligned(o.y, 16);
+  unsigned block =
+      simt_block_size(o.by_four ? o.x.n_columns / 4 : o.x.n_columns, MOST_THREADS);
+  return simt_launch(queue, name, kernel, dim3((unsigned)o.y.n_rows), dim3(block), 0, o);
+}
+
+iso_status launch_rms_norm(iso_queue *queue, const iso_op_arguments *arguments) {
+  auto *attributes = (const iso_rms_norm_attributes *)arguments->attributes;
+  return run(queue, arguments, "rms_norm", rms_norm, attributes->epsilon,
+             attributes->weight_offset);
+}
+iso_status launch_layer_norm(iso_queue *queue, const iso_op_arguments *arguments) {
+  auto *attributes = (const iso_layer_norm_attributes *)arguments->attributes;
+  return run(queue, arguments, "layer_norm", layer_norm, attributes->epsilon, 0);
+}
+iso_status launch_softmax(iso_queue *queue, const iso_op_arguments *arguments) {
+  return run(queue, arguments, "softmax", softmax, 0, 0);
+}
+
+const iso_kernel records[] = {
+    SIMT_RECORD(RMS_NORM, "rms_norm.simt", launch_rms_norm),
+    SIMT_RECORD(LAYER_NORM, "layer_norm.simt", launch_layer_norm),
+    SIMT_RECORD(SOFTMAX, "softmax.simt", launch_softmax),
+};
+
+} /* namespace */
+
+SIMT_EXPORT_KERNELS(norm, records)

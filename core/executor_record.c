@@ -1,0 +1,90 @@
+/* Steps that are replayed: where a whole step is one device's work and its queue can record, the
+ * second run at the same sizes records it, and later ones replay the recording. What a launch is
+ * told depends on the sizes alone, and all buffers stay where they are, so a recording is good for
+ * as long as the executor lives. */
+#include "core/device.h"
+#include "core/executor.h"
+#include "core/log.h"
+#include <string.h>
+
+iso_open_device *iso_executor_find_recorder(const iso_executor *executor) {
+  const iso_plan *plan = executor->plan;
+  for (uint32_t s = 0; s < plan->n_steps; s++)
+    if (plan->steps[s].kind != ISO_STEP_LAUNCH || plan->steps[s].device != plan->steps[0].device)
+      return NULL;
+  if (plan->n_steps == 0)
+    return NULL;
+  uint32_t index = plan->steps[0].device;
+  iso_open_device *device = executor->devices[index].open;
+  /* Inputs must go the way of a copy: what the host writes in place cannot be waited for. */
+  bool uploads = executor->devices[index].input_staging != NULL;
+  for (uint32_t d = 0; d < plan->n_devices; d++)
+    uploads &= d == index || !executor->devices[d].input;
+  return device->can_record && uploads ? device : NULL;
+}
+
+/* The entry of these sizes; else the one used longest ago, emptied and made theirs. */
+static executor_recording *find_entry(iso_executor *executor, const iso_bindings *sizes) {
+  executor_recording *oldest = &executor->recordings[0];
+  for (uint32_t i = 0; i < EXECUTOR_RECORDINGS; i++) {
+    executor_recording *entry = &executor->recordings[i];
+    if (entry->last_use > 0 && memcmp(&entry->sizes, sizes, sizeof *sizes) == 0)
+      return entry;
+    if (entry->last_use < oldest->last_use)
+      oldest = entry;
+  }
+  if (oldest->recording)
+    executor->recorder->queue_table.recording_destroy(executor->recorder->queue, oldest->recording);
+  *oldest = (executor_recording){.sizes = *sizes};
+  return oldest;
+}
+
+/* Records the steps. A queue that cannot after all is not asked again, and the step runs as it
+ * would have. */
+static iso_status record(iso_executor *executor, executor_recording *entry,
+                         executor_steps_function run_steps) {
+  iso_open_device *device = executor->recorder;
+  iso_status status = device->queue_table.record_begin(device->queue);
+  if (status == ISO_OK) {
+    iso_status launched = run_steps(executor);
+    char message[1024];
+    iso_executor_keep_message(message, sizeof message);
+    void *recording = NULL;
+    status = device->queue_table.record_end(device->queue, &recording);
+    if (launched == ISO_OK && status == ISO_OK) {
+      entry->recording = recording;
+      return ISO_OK;
+    }
+    if (status == ISO_OK)
+      device->queue_table.recording_destroy(device->queue, recording);
+    if (launched != ISO_OK)
+      return iso_fail(launched, "%s", message);
+  }
+  iso_executor_release_recordings(executor);
+  executor->recorder = NULL;
+  iso_log(ISO_LOG_NOTICE, "%s: steps are not recorded: %s", device->spec, iso_status_message());
+  return ISO_OK;
+}
+
+iso_status iso_executor_run_recorded(iso_executor *executor, executor_steps_function run_steps) {
+  iso_open_device *device = executor->recorder;
+  if (!device || executor->observer)
+    return run_steps(executor);
+  executor_recording *entry = find_entry(executor, &executor->sizes);
+  bool is_first = entry->last_use == 0;
+  entry->last_use = ++executor->recording_clock;
+  if (!is_first && !entry->recording)
+    ISO_TRY(record(executor, entry, run_steps));
+  return entry->recording ? device->queue_table.replay(device->queue, entry->recording)
+                          : run_steps(executor);
+}
+
+void iso_executor_release_recordings(iso_executor *executor) {
+  for (uint32_t i = 0; i < EXECUTOR_RECORDINGS && executor->recorder; i++) {
+    executor_recording *entry = &executor->recordings[i];
+    if (entry->recording)
+      executor->recorder->queue_table.recording_destroy(executor->recorder->queue,
+                                                        entry->recording);
+    *entry = (executor_recording){0};
+  }
+}
