@@ -66,6 +66,25 @@ static iso_status fill_options(const iso_model *model, const iso_runtime_options
   return ISO_OK;
 }
 
+/* Sets the type of activations: what was asked for, or what suits the devices. */
+static iso_status choose_activation(iso_runtime *runtime) {
+  iso_runtime_options *options = &runtime->options;
+  iso_scheme scheme = ISO_SCHEME_F32;
+  bool all_gpus = true;
+  for (uint32_t i = 0; i < runtime->devices.n_devices; i++)
+    all_gpus &= (int32_t)i == runtime->devices.fallback ||
+                runtime->devices.devices[i]->info.kind == ISO_DEVICE_GPU;
+  if (!options->activation)
+    scheme = all_gpus ? ISO_SCHEME_BF16 : ISO_SCHEME_F32;
+  else if (!iso_scheme_from_name(options->activation, &scheme) ||
+           !(iso_operand_schemes(ISO_OPERAND_ACTIVATION) & ISO_SCHEME_BIT(scheme)))
+    return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "activations of %s: f32, bf16 or f16 can be had",
+                    options->activation);
+  runtime->graph_options.activation = scheme;
+  options->activation = iso_scheme_get_info(scheme)->name;
+  return ISO_OK;
+}
+
 /* A model's weights with the caller's progress callback beside them. */
 typedef struct observed_weights {
   iso_weight_provider inner;
@@ -173,8 +192,8 @@ static iso_status build(iso_runtime *runtime, const iso_runtime_options *given) 
       .page_size = options->page_size,
       .max_context = options->context,
       .kv_scheme = options->kv_scheme,
-      .activation = ISO_SCHEME_F32,
   };
+  ISO_TRY(choose_activation(runtime));
   ISO_TRY(iso_model_build_graph(runtime->model, &runtime->graph_options, &runtime->graph));
   iso_plan_options plan_options = {.n_devices = runtime->devices.n_devices,
                                    .devices = runtime->devices.plan_devices,

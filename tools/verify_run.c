@@ -317,7 +317,8 @@ static iso_status prepare(subject *s, const iso_model *model, const iso_options 
                               .context = context,
                               .max_tokens = s->prompt->max_rows,
                               .max_logit_rows = s->prompt->max_rows,
-                              .keep_all = true};
+                              .keep_all = true,
+                              .activation = options->activation ? options->activation : "f32"};
   ISO_TRY(iso_tool_create_runtime(model, options, &base, &s->runtime));
   const iso_runtime_options *real = iso_runtime_get_options(s->runtime);
   iso_model_graph_options graph_options = {.max_tokens = real->max_tokens,
@@ -326,8 +327,8 @@ static iso_status prepare(subject *s, const iso_model *model, const iso_options 
                                            .n_pages = real->n_pages,
                                            .page_size = real->page_size,
                                            .max_context = real->context,
-                                           .kv_scheme = real->kv_scheme,
-                                           .activation = ISO_SCHEME_F32};
+                                           .kv_scheme = real->kv_scheme};
+  (void)iso_scheme_from_name(real->activation, &graph_options.activation);
   ISO_TRY(iso_model_weights(model, &graph_options, &s->weights));
   s->executor = iso_runtime_get_executor(s->runtime);
   s->graph = iso_runtime_get_plan(s->runtime)->graph;

@@ -24,6 +24,9 @@ typedef struct iso_runtime_options {
   bool keep_all;          /* every value readable after a step; for verify */
   iso_progress_callback progress;
   void *progress_context;
+  /* Type of the values between ops: "f32", "bf16" or "f16". NULL: f32, or bf16 where every device
+   * is a GPU. In the options in force it is never NULL. */
+  const char *activation;
 } iso_runtime_options;
 
 /* Opens devices, plans, allocates and packs. Checks before loading that weights, cache and
