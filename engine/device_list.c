@@ -13,12 +13,12 @@ static iso_status open_one(iso_device_list *list, const char *spec, int32_t n_th
   iso_device_options options = {.size = sizeof options, .n_threads = (uint32_t)n_threads};
   iso_open_device *device;
   ISO_TRY(iso_device_open(list->registry, spec, &options, &device));
-  list->plan_devices[list->n_devices] = (iso_plan_device){.name = device->spec,
-                                                          .kernels = device->kernels,
-                                                          .kernel_count = device->kernel_count,
-                                                          .device = device->device,
-                                                          .alignment_bytes =
-                                                              device->info.alignment_bytes};
+  list->plan_devices[list->n_devices] =
+      (iso_plan_device){.name = device->spec,
+                        .kernels = device->kernels,
+                        .kernel_count = device->kernel_count,
+                        .device = device->device,
+                        .alignment_bytes = device->info.alignment_bytes};
   list->devices[list->n_devices++] = device;
   return ISO_OK;
 }
@@ -54,8 +54,8 @@ static iso_status read_split(iso_device_list *list, const char *split, uint32_t 
       bool last = i + 1 == n;
       if (errno || end == at || value < 0 || value > n_layers || *end != (last ? 0 : ','))
         return iso_fail(ISO_ERROR_INVALID_ARGUMENT,
-                        "--split \"%s\" is not %u layer counts, one a device, such as %d,%d",
-                        split, n, n_layers / 2, n_layers - n_layers / 2);
+                        "--split \"%s\" is not %u layer counts, one a device, such as %d,%d", split,
+                        n, n_layers / 2, n_layers - n_layers / 2);
       share = (int32_t)value;
       at = end + 1;
     }
@@ -69,8 +69,7 @@ static iso_status read_split(iso_device_list *list, const char *split, uint32_t 
 }
 
 iso_status iso_device_list_open(const char *devices, const char *split, int32_t n_layers,
-                                int32_t n_threads, bool allow_fallback,
-                                iso_device_list *out_list) {
+                                int32_t n_threads, bool allow_fallback, iso_device_list *out_list) {
   *out_list = (iso_device_list){.fallback = -1};
   ISO_TRY(iso_registry_create(&out_list->registry));
   ISO_TRY(open_all(out_list, devices, n_threads));

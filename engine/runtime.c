@@ -1,6 +1,5 @@
 #include "engine/runtime.h"
 
-#include "engine/device_list.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +11,12 @@ enum {
   MAX_PAGE_SIZE = 1024
 };
 
+/* Rows of an output on the host, one a logit row. */
+typedef struct runtime_rows {
+  const float *rows; /* NULL: not fetched since the latest step */
+  float *copy;       /* where the device's memory cannot be mapped */
+} runtime_rows;
+
 struct iso_runtime {
   const iso_model *model;
   iso_runtime_options options; /* defaults filled in; device strings are not kept */
@@ -21,13 +26,12 @@ struct iso_runtime {
   iso_plan *plan;
   iso_executor *executor;
   iso_page_pool pool;
-  iso_value logits;
+  iso_value logits, hidden;
   int32_t *token_ids, *positions, *kv_slots, *block_table; /* host memory of the inputs */
   int32_t *query_start, *query_length, *context_length, *logit_rows;
-  int32_t pages_per_sequence; /* columns of block_table */
-  int32_t n_logit_rows;       /* of the latest step */
-  const float *host_logits;
-  float *copied_logits; /* where the device's memory cannot be mapped */
+  int32_t pages_per_sequence;           /* columns of block_table */
+  int32_t n_logit_rows;                 /* of the latest step */
+  runtime_rows logit_view, hidden_view; /* of the latest step */
   char description[512];
 };
 
@@ -38,8 +42,8 @@ static iso_status fill_options(const iso_model *model, const iso_runtime_options
   if (!out->devices)
     out->devices = "cpu";
   if (out->context == 0)
-    out->context = config->context_length < DEFAULT_CONTEXT ? config->context_length
-                                                            : DEFAULT_CONTEXT;
+    out->context =
+        config->context_length < DEFAULT_CONTEXT ? config->context_length : DEFAULT_CONTEXT;
   if (out->max_tokens == 0)
     out->max_tokens = DEFAULT_MAX_TOKENS;
   if (out->max_sequences == 0)
@@ -48,8 +52,9 @@ static iso_status fill_options(const iso_model *model, const iso_runtime_options
     out->page_size = DEFAULT_PAGE_SIZE;
   if (out->max_logit_rows == 0)
     out->max_logit_rows = out->max_sequences;
-  if (out->context < 0 || out->max_logit_rows < 0 || out->max_tokens < 0 || out->max_sequences < 0 || out->n_threads < 0 ||
-      out->n_pages < 0 || out->page_size < 1 || out->page_size > MAX_PAGE_SIZE)
+  if (out->context < 0 || out->max_logit_rows < 0 || out->max_tokens < 0 ||
+      out->max_sequences < 0 || out->n_threads < 0 || out->n_pages < 0 || out->page_size < 1 ||
+      out->page_size > MAX_PAGE_SIZE)
     return iso_fail(ISO_ERROR_INVALID_ARGUMENT,
                     "context %d, batch %d, sequences %d, threads %d and page size %d must be "
                     "positive, a page at most %d tokens",
@@ -135,7 +140,8 @@ static iso_status advise_memory(const iso_runtime *runtime, iso_status status) {
   }
   const iso_runtime_options *options = &runtime->options;
   double per_token = (double)state_bytes / ((double)options->n_pages * options->page_size);
-  return iso_fail(status, "%s; the cache takes %.1f KB a token, %.0f MB for this context of %d: "
+  return iso_fail(status,
+                  "%s; the cache takes %.1f KB a token, %.0f MB for this context of %d: "
                   "lower -c or the cache type",
                   iso_status_message(), per_token / 1e3, (double)state_bytes / 1e6,
                   options->context);
@@ -145,9 +151,12 @@ static void bind_inputs(iso_runtime *runtime) {
   const struct {
     const char *name;
     int32_t **memory;
-  } inputs[] = {{"token_ids", &runtime->token_ids},       {"positions", &runtime->positions},
-                {"kv_slots", &runtime->kv_slots},         {"block_table", &runtime->block_table},
-                {"query_start", &runtime->query_start},   {"query_length", &runtime->query_length},
+  } inputs[] = {{"token_ids", &runtime->token_ids},
+                {"positions", &runtime->positions},
+                {"kv_slots", &runtime->kv_slots},
+                {"block_table", &runtime->block_table},
+                {"query_start", &runtime->query_start},
+                {"query_length", &runtime->query_length},
                 {"context_length", &runtime->context_length},
                 {"logit_rows", &runtime->logit_rows}};
   for (size_t i = 0; i < sizeof inputs / sizeof inputs[0]; i++)
@@ -177,12 +186,16 @@ static void describe(iso_runtime *runtime) {
              (double)stats.arena_bytes / 1e6, runtime->plan->n_fallbacks);
 }
 
-static iso_status build(iso_runtime *runtime, const iso_runtime_options *given) {
+static iso_status build(iso_runtime *runtime, const iso_runtime_options *given,
+                        const iso_kv_budget *budget) {
   const iso_model_config *config = iso_model_get_config(runtime->model);
   iso_runtime_options *options = &runtime->options;
   ISO_TRY(fill_options(runtime->model, given, options));
   ISO_TRY(iso_device_list_open(options->devices, options->split, config->n_layers,
                                options->n_threads, options->allow_fallback, &runtime->devices));
+  if (budget)
+    ISO_TRY(
+        iso_kv_budget_pages(budget, runtime->model, options, &runtime->devices, &options->n_pages));
   runtime->pages_per_sequence = (options->context + options->page_size - 1) / options->page_size;
   runtime->graph_options = (iso_model_graph_options){
       .max_tokens = options->max_tokens,
@@ -206,19 +219,20 @@ static iso_status build(iso_runtime *runtime, const iso_runtime_options *given) 
     return status == ISO_ERROR_OUT_OF_MEMORY ? advise_memory(runtime, status) : status;
   bind_inputs(runtime);
   runtime->logits = iso_graph_find(runtime->graph, "logits");
-  ISO_TRY(iso_page_pool_create(options->n_pages, &runtime->pool));
+  runtime->hidden = iso_graph_find(runtime->graph, "hidden");
+  ISO_TRY(iso_page_pool_create(options->n_pages, options->page_size, &runtime->pool));
   options->devices = options->split = NULL;
   describe(runtime);
   return ISO_OK;
 }
 
-iso_status iso_runtime_create(const iso_model *model, const iso_runtime_options *options,
-                              iso_runtime **out_runtime) {
+iso_status iso_runtime_create_within(const iso_model *model, const iso_runtime_options *options,
+                                     const iso_kv_budget *budget, iso_runtime **out_runtime) {
   iso_runtime *runtime = calloc(1, sizeof *runtime);
   if (!runtime)
     return iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory for a runtime");
   runtime->model = model;
-  iso_status status = build(runtime, options);
+  iso_status status = build(runtime, options, budget);
   if (status != ISO_OK) {
     iso_runtime_destroy(runtime);
     return status;
@@ -227,10 +241,16 @@ iso_status iso_runtime_create(const iso_model *model, const iso_runtime_options 
   return ISO_OK;
 }
 
+iso_status iso_runtime_create(const iso_model *model, const iso_runtime_options *options,
+                              iso_runtime **out_runtime) {
+  return iso_runtime_create_within(model, options, NULL, out_runtime);
+}
+
 void iso_runtime_destroy(iso_runtime *runtime) {
   if (!runtime)
     return;
-  free(runtime->copied_logits);
+  free(runtime->logit_view.copy);
+  free(runtime->hidden_view.copy);
   iso_page_pool_destroy(&runtime->pool);
   iso_executor_destroy(runtime->executor);
   iso_plan_destroy(runtime->plan);
@@ -249,8 +269,8 @@ static iso_status check_sequence(const iso_runtime *runtime, const iso_batch_seq
                     sequence->n_tokens, sequence->position, options->context);
   int32_t end = sequence->position + sequence->n_tokens;
   if ((int64_t)sequence->n_pages * options->page_size < end)
-    return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "%d pages do not hold %d tokens",
-                    sequence->n_pages, end);
+    return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "%d pages do not hold %d tokens", sequence->n_pages,
+                    end);
   for (int32_t i = 0; i < sequence->n_tokens; i++)
     if (sequence->tokens[i] < 0 || sequence->tokens[i] >= vocabulary)
       return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "token id %d is outside the vocabulary of %d",
@@ -263,8 +283,8 @@ static iso_status check_sequence(const iso_runtime *runtime, const iso_batch_seq
 }
 
 /* Writes the rows of one sequence into the input block. */
-static void append_sequence(iso_runtime *runtime, const iso_batch_sequence *sequence,
-                            int32_t index, int32_t first_row) {
+static void append_sequence(iso_runtime *runtime, const iso_batch_sequence *sequence, int32_t index,
+                            int32_t first_row) {
   int32_t page_size = runtime->options.page_size;
   int32_t end = sequence->position + sequence->n_tokens;
   int32_t *table = runtime->block_table + (int64_t)index * runtime->pages_per_sequence;
@@ -274,8 +294,8 @@ static void append_sequence(iso_runtime *runtime, const iso_batch_sequence *sequ
     int32_t row = first_row + i, position = sequence->position + i;
     runtime->token_ids[row] = sequence->tokens[i];
     runtime->positions[row] = position;
-    runtime->kv_slots[row] = sequence->pages[position / page_size] * page_size +
-                             position % page_size;
+    runtime->kv_slots[row] =
+        sequence->pages[position / page_size] * page_size + position % page_size;
     if (!sequence->no_logits && (sequence->all_logits || i + 1 == sequence->n_tokens))
       runtime->logit_rows[runtime->n_logit_rows++] = row;
   }
@@ -284,32 +304,50 @@ static void append_sequence(iso_runtime *runtime, const iso_batch_sequence *sequ
   runtime->context_length[index] = end;
 }
 
-static iso_status fetch_logits(iso_runtime *runtime) {
-  runtime->host_logits = iso_executor_peek(runtime->executor, runtime->logits);
-  if (runtime->host_logits || runtime->n_logit_rows == 0)
+/* Makes rows of an output readable on the host. */
+static iso_status fetch(iso_runtime *runtime, iso_value value, int64_t columns,
+                        runtime_rows *view) {
+  if (runtime->n_logit_rows == 0 || view->rows)
     return ISO_OK;
-  size_t row_bytes = (size_t)iso_model_get_config(runtime->model)->vocabulary_size * sizeof(float);
-  if (!runtime->copied_logits) {
-    runtime->copied_logits = malloc((size_t)runtime->options.max_logit_rows * row_bytes);
-    if (!runtime->copied_logits)
-      return iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory for logits on the host");
-  }
-  runtime->host_logits = runtime->copied_logits;
-  return iso_executor_read(runtime->executor, runtime->logits, runtime->copied_logits,
-                           (size_t)runtime->n_logit_rows * row_bytes);
+  view->rows = iso_executor_peek(runtime->executor, value);
+  if (view->rows)
+    return ISO_OK;
+  size_t row_bytes = (size_t)columns * sizeof(float);
+  if (!view->copy)
+    view->copy = malloc((size_t)runtime->options.max_logit_rows * row_bytes);
+  if (!view->copy)
+    return iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory for %d rows of %lld numbers on the host",
+                    runtime->options.max_logit_rows, (long long)columns);
+  ISO_TRY(iso_executor_read(runtime->executor, value, view->copy,
+                            (size_t)runtime->n_logit_rows * row_bytes));
+  view->rows = view->copy;
+  return ISO_OK;
 }
 
-iso_status iso_runtime_step(iso_runtime *runtime, const iso_batch_sequence *sequences,
-                            int32_t n_sequences) {
+iso_status iso_runtime_fetch_logits(iso_runtime *runtime) {
+  return fetch(runtime, runtime->logits, iso_model_get_config(runtime->model)->vocabulary_size,
+               &runtime->logit_view);
+}
+
+iso_status iso_runtime_fetch_hidden(iso_runtime *runtime) {
+  return fetch(runtime, runtime->hidden, iso_model_get_config(runtime->model)->hidden_size,
+               &runtime->hidden_view);
+}
+
+iso_status iso_runtime_run(iso_runtime *runtime, const iso_batch_sequence *sequences,
+                           int32_t n_sequences) {
   const iso_runtime_options *options = &runtime->options;
   if (n_sequences < 1 || n_sequences > options->max_sequences)
     return iso_fail(ISO_ERROR_LIMIT, "a step of %d sequences; this runtime takes 1 to %d",
                     n_sequences, options->max_sequences);
   int32_t rows = 0;
   runtime->n_logit_rows = 0;
+  runtime->logit_view.rows = runtime->hidden_view.rows = NULL;
   for (int32_t i = 0; i < n_sequences; i++) {
     ISO_TRY(check_sequence(runtime, &sequences[i]));
-    int32_t wanted = sequences[i].no_logits ? 0 : sequences[i].all_logits ? sequences[i].n_tokens : 1;
+    int32_t wanted = sequences[i].no_logits    ? 0
+                     : sequences[i].all_logits ? sequences[i].n_tokens
+                                               : 1;
     if (sequences[i].n_tokens > options->max_tokens - rows ||
         wanted > options->max_logit_rows - runtime->n_logit_rows)
       return iso_fail(ISO_ERROR_LIMIT, "a step of more than %d tokens or %d rows of logits",
@@ -321,13 +359,28 @@ iso_status iso_runtime_step(iso_runtime *runtime, const iso_batch_sequence *sequ
   bindings.size[ISO_SYMBOL_TOKENS] = rows;
   bindings.size[ISO_SYMBOL_SEQUENCES] = n_sequences;
   bindings.size[ISO_SYMBOL_LOGIT_ROWS] = runtime->n_logit_rows;
-  ISO_TRY(iso_executor_run(runtime->executor, &bindings));
-  return fetch_logits(runtime);
+  return iso_executor_run(runtime->executor, &bindings);
+}
+
+iso_status iso_runtime_step(iso_runtime *runtime, const iso_batch_sequence *sequences,
+                            int32_t n_sequences) {
+  ISO_TRY(iso_runtime_run(runtime, sequences, n_sequences));
+  return iso_runtime_fetch_logits(runtime);
+}
+
+static const float *row_of(const iso_runtime *runtime, const runtime_rows *view, int32_t row,
+                           int64_t columns) {
+  return view->rows && row >= 0 && row < runtime->n_logit_rows ? view->rows + row * columns : NULL;
 }
 
 const float *iso_runtime_logits(const iso_runtime *runtime, int32_t row) {
-  int64_t vocabulary = iso_model_get_config(runtime->model)->vocabulary_size;
-  return row >= 0 && row < runtime->n_logit_rows ? runtime->host_logits + row * vocabulary : NULL;
+  return row_of(runtime, &runtime->logit_view, row,
+                iso_model_get_config(runtime->model)->vocabulary_size);
+}
+
+const float *iso_runtime_hidden(const iso_runtime *runtime, int32_t row) {
+  return row_of(runtime, &runtime->hidden_view, row,
+                iso_model_get_config(runtime->model)->hidden_size);
 }
 
 const iso_model *iso_runtime_get_model(const iso_runtime *runtime) { return runtime->model; }
@@ -338,3 +391,4 @@ const iso_runtime_options *iso_runtime_get_options(const iso_runtime *runtime) {
 }
 const char *iso_runtime_describe(const iso_runtime *runtime) { return runtime->description; }
 iso_page_pool *iso_runtime_page_pool(iso_runtime *runtime) { return &runtime->pool; }
+const iso_device_list *iso_runtime_devices(const iso_runtime *runtime) { return &runtime->devices; }

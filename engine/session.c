@@ -22,16 +22,11 @@ static double now_us(void) {
   return (double)time.tv_sec * 1e6 + (double)time.tv_nsec * 1e-3;
 }
 
-iso_sampling iso_sampling_default(void) {
-  return (iso_sampling){.top_p = 1.0f, .repetition_penalty = 1.0f};
-}
-
 iso_status iso_session_create(iso_runtime *runtime, iso_session **out_session) {
   const iso_runtime_options *options = iso_runtime_get_options(runtime);
-  size_t vocabulary =
-      (size_t)iso_model_get_config(iso_runtime_get_model(runtime))->vocabulary_size;
-  size_t max_pages = ((size_t)options->context + (size_t)options->page_size - 1) /
-                     (size_t)options->page_size;
+  size_t vocabulary = (size_t)iso_model_get_config(iso_runtime_get_model(runtime))->vocabulary_size;
+  size_t max_pages =
+      ((size_t)options->context + (size_t)options->page_size - 1) / (size_t)options->page_size;
   iso_session *session = calloc(1, sizeof *session);
   if (session) {
     session->runtime = runtime;
@@ -52,7 +47,7 @@ void iso_session_destroy(iso_session *session) {
   if (!session)
     return;
   for (int32_t i = 0; i < session->n_pages; i++)
-    iso_page_pool_give(iso_runtime_page_pool(session->runtime), session->pages[i]);
+    iso_page_pool_release(iso_runtime_page_pool(session->runtime), session->pages[i]);
   free(session->pages);
   free(session->ids);
   free(session->candidates);
@@ -101,7 +96,8 @@ static bool may_go_on(const generation *self) {
   return !self->options->keep_going || self->options->keep_going(self->options->context);
 }
 
-/* Prompt in chunks; the cached prefix is used again, but the last token runs anew for its logits. */
+/* Prompt in chunks; the cached prefix is used again, but the last token runs anew for its logits.
+ */
 static iso_status run_prompt(generation *self, const int32_t *ids, int32_t n_ids,
                              bool *out_cancelled) {
   iso_session *session = self->session;
@@ -172,8 +168,7 @@ static iso_status emit(generation *self, const char *text, size_t length, bool i
 
 static iso_status emit_token(generation *self, int32_t token, bool *out_over) {
   /* Embedding tables may have padding rows that no token stands for. */
-  if (!self->wants_text ||
-      token >= iso_tokenizer_vocabulary_size(self->detokenizer.tokenizer))
+  if (!self->wants_text || token >= iso_tokenizer_vocabulary_size(self->detokenizer.tokenizer))
     return ISO_OK;
   self->piece.length = 0;
   ISO_TRY(iso_detokenizer_push(&self->detokenizer, token, &self->piece));
@@ -240,8 +235,10 @@ iso_status iso_session_generate(iso_session *session, const int32_t *ids, int32_
   if (n_ids < 1)
     return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "the prompt has no tokens; give some text");
   if (n_ids >= context)
-    return iso_fail(ISO_ERROR_LIMIT, "the prompt has %d tokens, the context holds %d; raise it "
-                                     "with -c or shorten the prompt", n_ids, context);
+    return iso_fail(ISO_ERROR_LIMIT,
+                    "the prompt has %d tokens, the context holds %d; raise it "
+                    "with -c or shorten the prompt",
+                    n_ids, context);
   *out_result = (iso_generation_result){0};
   generation self = {.session = session, .options = options, .result = out_result};
   if (options->on_text) {

@@ -17,8 +17,7 @@ void iso_stop_strings_destroy(iso_stop_strings *stop);
  * string is lost, and none of it is ever ready. *out_stopped tells that one was found; where
  * several end in this piece, the one that starts first counts. */
 ISO_MUST_CHECK iso_status iso_stop_strings_add(iso_stop_strings *stop, const char *text,
-                                               size_t length, size_t *out_ready,
-                                               bool *out_stopped);
+                                               size_t length, size_t *out_ready, bool *out_stopped);
 /* Drops the first `bytes` bytes, which have been shown. */
 void iso_stop_strings_shown(iso_stop_strings *stop, size_t bytes);
 

@@ -1,0 +1,239 @@
+/* Beam search. Each step, every beam says what may follow it (its 2 * beam_width likeliest tokens,
+ * so that enough are left when beam_width of them end an answer); of all those the best go on. A
+ * beam notes its candidates whenever its rows have run and then waits for the others, so beams need
+ * neither run in the same step nor hold pages at the same time.
+ *
+ * Scores: sum of logprobs / length ^ length_penalty, the length being that of the output with its
+ * end token, as Hugging Face transformers has it. */
+#include "engine/engine.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static double score(double sum, int32_t length, float penalty) {
+  return sum / pow(length, (double)penalty);
+}
+
+static double score_of(const engine_answer *answer, const iso_request *asked) {
+  return score(answer->cumulative_logprob, iso_answer_n_output(answer), asked->length_penalty);
+}
+
+iso_status iso_beam_note(iso_engine *engine, engine_sequence *sequence, const float *logits) {
+  int32_t n = 2 * sequence->request->asked.beam_width;
+  const float *row = iso_sampler_adjust(engine, sequence, logits);
+  double log_sum = iso_log_sum_exp(row, engine->n_vocabulary);
+  iso_token_logprob top[2 * ENGINE_MAX_CHOICES];
+  iso_top_logprobs(row, engine->n_vocabulary, log_sum, n, top);
+  for (int32_t i = 0; i < n; i++)
+    sequence->candidates[i] =
+        (beam_candidate){.token = top[i].token,
+                         .logprob = top[i].logprob,
+                         .sum = sequence->answer.cumulative_logprob + (double)top[i].logprob,
+                         .parent = sequence->index};
+  if (sequence->answer.n_top > 0) {
+    /* The likeliest tokens of this place go with whichever is chosen. */
+    engine_answer *answer = &sequence->answer;
+    size_t each = 1 + (size_t)answer->n_top, at = (size_t)iso_answer_n_output(answer) * each;
+    ISO_TRY(iso_array_grow((void **)&answer->logprobs, &answer->logprob_capacity, at + each,
+                           sizeof *answer->logprobs));
+    iso_top_logprobs(logits, engine->n_vocabulary, iso_log_sum_exp(logits, engine->n_vocabulary),
+                     answer->n_top, answer->logprobs + at + 1);
+  }
+  sequence->state = SEQUENCE_HELD;
+  return ISO_OK;
+}
+
+/* ---- Answers that ended -------------------------------------------------------------------- */
+
+/* Keeps the best beam_width, best first. Takes `answer` over. */
+static void keep(engine_request *request, engine_answer *answer) {
+  const iso_request *asked = &request->asked;
+  int32_t at = request->n_finished++;
+  for (; at > 0 && score_of(&request->finished[at - 1], asked) < score_of(answer, asked); at--)
+    request->finished[at] = request->finished[at - 1];
+  request->finished[at] = *answer;
+  *answer = (engine_answer){0};
+  if (request->n_finished > asked->beam_width)
+    iso_answer_destroy(&request->finished[--request->n_finished]);
+}
+
+/* Whether no beam can become better than the worst of those that ended. */
+static bool is_settled(const engine_request *request, double best_sum, int32_t length) {
+  const iso_request *asked = &request->asked;
+  if (request->n_finished < asked->beam_width)
+    return false;
+  return asked->early_stopping || score_of(&request->finished[request->n_finished - 1], asked) >=
+                                      score(best_sum, length, asked->length_penalty);
+}
+
+static iso_status deliver(iso_engine *engine, engine_request *request) {
+  for (int32_t i = 0; i < request->n_sequences; i++) {
+    engine_sequence *sequence = &request->sequences[i];
+    if (sequence->state == SEQUENCE_HELD && sequence->answer.tokens) {
+      ISO_TRY(iso_answer_finish(&sequence->answer, &engine->piece));
+      keep(request, &sequence->answer);
+    }
+    iso_sequence_end(engine, sequence);
+  }
+  for (int32_t i = 0; i < request->n_choices && i < request->n_finished; i++) {
+    request->usage.n_output += iso_answer_n_output(&request->finished[i]);
+    ISO_TRY(iso_event_text(engine, request, i, &request->finished[i], true));
+    iso_event_choice(engine, request, i, &request->finished[i]);
+  }
+  request->is_delivered = true;
+  return ISO_OK;
+}
+
+/* ---- A step -------------------------------------------------------------------------------- */
+
+static int by_sum(const void *a, const void *b) {
+  const beam_candidate *x = a, *y = b;
+  if (x->sum != y->sum)
+    return x->sum > y->sum ? -1 : 1;
+  if (x->parent != y->parent)
+    return x->parent < y->parent ? -1 : 1;
+  return x->token < y->token ? -1 : x->token > y->token;
+}
+
+static bool is_end(const iso_engine *engine, const iso_request *asked, int32_t token) {
+  const iso_tokenizer *tokenizer = iso_model_get_tokenizer(engine->model);
+  for (int32_t i = 0; i < asked->n_stop_tokens; i++)
+    if (asked->stop_tokens[i] == token)
+      return true;
+  return !asked->ignore_end && tokenizer && iso_tokenizer_is_end(tokenizer, token);
+}
+
+static iso_status append(engine_answer *answer, const beam_candidate *candidate) {
+  size_t at = (size_t)iso_answer_n_output(answer) * (1 + (size_t)answer->n_top);
+  iso_token_logprob known[1 + ENGINE_MAX_TOP_LOGPROBS] = {{candidate->token, candidate->logprob}};
+  if (answer->n_top > 0)
+    memcpy(known + 1, answer->logprobs + at + 1, (size_t)answer->n_top * sizeof *known);
+  return iso_answer_append(answer, candidate->token, known);
+}
+
+/* Ends a copy of the parent with the candidate's token. */
+static iso_status finish(iso_engine *engine, engine_request *request,
+                         const beam_candidate *candidate) {
+  engine_answer answer;
+  ISO_TRY(iso_answer_clone(&request->sequences[candidate->parent].answer, &answer));
+  iso_status status = append(&answer, candidate);
+  answer.reason = ISO_STOP_END;
+  if (status == ISO_OK)
+    status = iso_answer_finish(&answer, &engine->piece);
+  if (status == ISO_OK)
+    keep(request, &answer);
+  iso_answer_destroy(&answer);
+  return status;
+}
+
+/* Chooses what goes on: at most beam_width of the sorted candidates; those that end an answer are
+ * finished on the way. Returns how many go on. */
+static iso_status choose(iso_engine *engine, engine_request *request,
+                         const beam_candidate *candidates, int32_t n, beam_candidate *out_next,
+                         int32_t *out_count) {
+  const iso_request *asked = &request->asked;
+  *out_count = 0;
+  for (int32_t i = 0; i < n && *out_count < asked->beam_width; i++) {
+    if (candidates[i].token < 0)
+      continue;
+    if (!is_end(engine, asked, candidates[i].token))
+      out_next[(*out_count)++] = candidates[i];
+    else if (i < asked->beam_width)
+      ISO_TRY(finish(engine, request, &candidates[i]));
+  }
+  return ISO_OK;
+}
+
+/* A place for a copy of a beam: one that is no parent of the next step. */
+static engine_sequence *free_place(engine_request *request, const bool *is_taken) {
+  for (int32_t i = 0; i < request->n_sequences; i++)
+    if (!is_taken[i])
+      return &request->sequences[i];
+  return NULL;
+}
+
+/* Copies beams with several continuations, in the places of beams with none. */
+static iso_status spread(iso_engine *engine, engine_request *request, beam_candidate *next,
+                         int32_t n, int32_t *out_places) {
+  bool is_taken[ENGINE_MAX_CHOICES] = {false}, is_reused[ENGINE_MAX_CHOICES] = {false};
+  for (int32_t i = 0; i < n; i++)
+    is_taken[next[i].parent] = true;
+  for (int32_t i = 0; i < request->n_sequences; i++)
+    if (!is_taken[i]) {
+      iso_sequence_drop_pages(engine, &request->sequences[i]);
+      iso_answer_destroy(&request->sequences[i].answer);
+      request->sequences[i].state = SEQUENCE_BLOCKED;
+    }
+  for (int32_t i = 0; i < n; i++) {
+    int32_t parent = next[i].parent;
+    if (!is_reused[parent]) {
+      is_reused[parent] = true;
+      out_places[i] = parent;
+      continue;
+    }
+    engine_sequence *child = free_place(request, is_taken);
+    ISO_TRY(iso_sequence_fork(engine, &request->sequences[parent], child));
+    is_taken[child->index] = true;
+    out_places[i] = child->index;
+  }
+  return ISO_OK;
+}
+
+static iso_status go_on(iso_engine *engine, engine_request *request, beam_candidate *next,
+                        int32_t n, bool *out_any) {
+  int32_t places[ENGINE_MAX_CHOICES];
+  ISO_TRY(spread(engine, request, next, n, places));
+  *out_any = false;
+  for (int32_t i = 0; i < n; i++) {
+    engine_sequence *sequence = &request->sequences[places[i]];
+    engine_answer *answer = &sequence->answer;
+    bool stopped, too_early;
+    ISO_TRY(append(answer, &next[i]));
+    too_early = iso_answer_n_output(answer) < request->asked.min_tokens;
+    ISO_TRY(iso_answer_append_text(answer, too_early, &engine->piece, &stopped));
+    sequence->state = SEQUENCE_READY;
+    if (stopped) {
+      keep(request, answer);
+      iso_sequence_drop_pages(engine, sequence);
+      sequence->state = SEQUENCE_BLOCKED;
+    } else if ((int32_t)answer->n_tokens >= request->length_limit) {
+      sequence->state = SEQUENCE_HELD;
+    } else {
+      *out_any = true;
+    }
+  }
+  return ISO_OK;
+}
+
+iso_status iso_beam_advance(iso_engine *engine, engine_request *request) {
+  int32_t width = request->asked.beam_width, n = 0, count = 0, length = 0;
+  for (int32_t i = 0; i < request->n_sequences; i++)
+    if (request->sequences[i].state == SEQUENCE_READY)
+      return ISO_OK;
+  beam_candidate *all = malloc((size_t)width * 2 * (size_t)width * sizeof *all);
+  beam_candidate next[ENGINE_MAX_CHOICES];
+  if (!all)
+    return iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory for %d beams", width);
+  for (int32_t i = 0; i < request->n_sequences; i++)
+    if (request->sequences[i].state == SEQUENCE_HELD) {
+      memcpy(all + n, request->sequences[i].candidates, (size_t)width * 2 * sizeof *all);
+      length = iso_answer_n_output(&request->sequences[i].answer) + 1;
+      n += 2 * width;
+    }
+  qsort(all, (size_t)n, sizeof *all, by_sum);
+  n = n < 2 * width ? n : 2 * width;
+  iso_status status = choose(engine, request, all, n, next, &count);
+  free(all);
+  ISO_TRY(status);
+  bool any = false;
+  engine->stats.n_output_tokens += (uint64_t)count;
+  if (request->first_token_us == 0)
+    request->first_token_us = iso_engine_now_us();
+  if (count > 0 && !is_settled(request, next[0].sum, length))
+    ISO_TRY(go_on(engine, request, next, count, &any));
+  else
+    for (int32_t i = 0; i < request->n_sequences; i++)
+      iso_sequence_end(engine, &request->sequences[i]);
+  return any ? ISO_OK : deliver(engine, request);
+}

@@ -1,0 +1,337 @@
+#include "engine/engine.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { DEFAULT_SEQUENCES = 64, DEFAULT_QUEUE = 1024, DEFAULT_DRAFTS = 8, LEAST_LOGIT_ROWS = 32 };
+
+double iso_engine_now_us(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return (double)time.tv_sec * 1e6 + (double)time.tv_nsec * 1e-3;
+}
+
+iso_sampling iso_sampling_default(void) {
+  return (iso_sampling){.top_p = 1.0f, .repetition_penalty = 1.0f};
+}
+
+/* ---- Creation ------------------------------------------------------------------------------ */
+
+static iso_status fill_options(const iso_engine_options *given, iso_engine_options *out) {
+  *out = given ? *given : (iso_engine_options){0};
+  if (out->runtime.max_sequences == 0)
+    out->runtime.max_sequences = DEFAULT_SEQUENCES;
+  if (out->max_queue == 0)
+    out->max_queue = DEFAULT_QUEUE;
+  if (out->max_draft_tokens == 0)
+    out->max_draft_tokens = DEFAULT_DRAFTS;
+  if (out->runtime.max_sequences < 0 || out->max_queue < 0 || out->max_draft_tokens < 0 ||
+      out->max_draft_tokens > ENGINE_MAX_DRAFTS)
+    return iso_fail(ISO_ERROR_INVALID_ARGUMENT,
+                    "%d sequences, a queue of %d and %d drafts: none may be negative, drafts at "
+                    "most %d",
+                    out->runtime.max_sequences, out->max_queue, out->max_draft_tokens,
+                    ENGINE_MAX_DRAFTS);
+  if (!(out->memory_utilization >= 0 && out->memory_utilization <= 1))
+    return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "the share of memory is %g, must be 0 to 1",
+                    (double)out->memory_utilization);
+  /* One row a sequence, and some for drafts, prompts' logprobs and embeddings. */
+  int32_t rows = out->runtime.max_sequences;
+  rows +=
+      out->speculation != ISO_SPECULATION_NONE && rows > LEAST_LOGIT_ROWS ? rows : LEAST_LOGIT_ROWS;
+  if (out->runtime.max_logit_rows < rows)
+    out->runtime.max_logit_rows = rows;
+  return ISO_OK;
+}
+
+static iso_status create_batch(iso_engine *engine) {
+  engine_batch *batch = &engine->batch;
+  batch->entries = calloc((size_t)engine->max_sequences, sizeof *batch->entries);
+  batch->sequences = calloc((size_t)engine->max_sequences, sizeof *batch->sequences);
+  batch->tokens = calloc((size_t)engine->max_tokens, sizeof *batch->tokens);
+  return batch->entries && batch->sequences && batch->tokens
+             ? ISO_OK
+             : iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory for a batch of %d sequences",
+                        engine->max_sequences);
+}
+
+static iso_status build(iso_engine *engine, const iso_engine_options *given) {
+  iso_engine_options *options = &engine->options;
+  ISO_TRY(fill_options(given, options));
+  ISO_TRY(iso_engine_queue_create(engine));
+  iso_kv_budget budget = {options->kv_memory_bytes, options->memory_utilization};
+  ISO_TRY(iso_runtime_create_within(engine->model, &options->runtime,
+                                    options->runtime.n_pages ? NULL : &budget, &engine->runtime));
+  options->runtime = *iso_runtime_get_options(engine->runtime);
+  engine->n_vocabulary = iso_model_get_config(engine->model)->vocabulary_size;
+  engine->context = options->runtime.context;
+  engine->page_size = options->runtime.page_size;
+  engine->max_tokens = options->runtime.max_tokens;
+  engine->max_sequences = options->runtime.max_sequences;
+  engine->max_logit_rows = options->runtime.max_logit_rows;
+  ISO_TRY(iso_kv_pages_create(engine->runtime, &engine->kv));
+  ISO_TRY(iso_page_pool_create(options->runtime.n_pages, engine->page_size, &engine->pool));
+  ISO_TRY(iso_swap_create(options->swap_memory_bytes, engine->kv.page_bytes, &engine->swap));
+  ISO_TRY(iso_sampler_create(engine, &engine->sampler));
+  ISO_TRY(create_batch(engine));
+  engine->stats.n_pages = engine->pool.n_pages;
+  engine->stats.page_size = engine->page_size;
+  iso_engine_publish(engine);
+  return ISO_OK;
+}
+
+iso_status iso_engine_create(const iso_model *model, const iso_engine_options *options,
+                             iso_engine **out_engine) {
+  iso_engine *engine = calloc(1, sizeof *engine);
+  if (!engine)
+    return iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory for an engine");
+  engine->model = model;
+  iso_status status = build(engine, options);
+  if (status != ISO_OK) {
+    iso_engine_destroy(engine);
+    return status;
+  }
+  *out_engine = engine;
+  return ISO_OK;
+}
+
+/* ---- Ends of requests ---------------------------------------------------------------------- */
+
+static void finish_request(iso_engine *engine, engine_request *request) {
+  iso_engine_stats *stats = &engine->stats;
+  for (int32_t i = 0; i < request->n_sequences; i++)
+    iso_sequence_end(engine, &request->sequences[i]);
+  stats->n_requests++;
+  if (request->status == ISO_OK)
+    stats->n_finished++;
+  else if (request->status == ISO_ERROR_CANCELLED)
+    stats->n_cancelled++;
+  else
+    stats->n_failed++;
+  engine->n_started += request->started_us == 0;
+  iso_event_done(engine, request);
+  engine->n_done++;
+  iso_engine_request_destroy(request);
+}
+
+/* Ends what is cancelled, late or over. */
+static void reap(iso_engine *engine) {
+  double now = iso_engine_now_us();
+  size_t kept = 0, n = engine->n_requests;
+  for (size_t i = 0; i < n; i++) {
+    engine_request *request = engine->requests[i];
+    if (request->is_cancelled)
+      iso_engine_request_fail(request, iso_fail(ISO_ERROR_CANCELLED, "the request was cancelled"));
+    else if (request->deadline_us > 0 && now >= request->deadline_us)
+      iso_engine_request_fail(request,
+                              iso_fail(ISO_ERROR_LIMIT, "the request's time of %.3g s is over",
+                                       (double)request->asked.timeout_us / 1e6));
+    if (iso_engine_request_is_over(request))
+      finish_request(engine, request);
+    else
+      engine->requests[kept++] = request;
+  }
+  engine->n_requests = kept;
+}
+
+static void end_all(iso_engine *engine, iso_status status, const char *message) {
+  iso_engine_take_in(engine);
+  for (size_t i = 0; i < engine->n_requests; i++)
+    iso_engine_request_fail(engine->requests[i], iso_fail(status, "%s", message));
+  reap(engine);
+  iso_engine_publish(engine);
+}
+
+/* The engine can go no further: its failure becomes that of every request. */
+static iso_status fail_engine(iso_engine *engine, iso_status status) {
+  engine_queue *queue = &engine->queue;
+  pthread_mutex_lock(&queue->mutex);
+  queue->failure = status;
+  snprintf(queue->failure_message, sizeof queue->failure_message, "%s", iso_status_message());
+  pthread_mutex_unlock(&queue->mutex);
+  end_all(engine, status, queue->failure_message);
+  return iso_fail(status, "%s", queue->failure_message);
+}
+
+/* ---- A step -------------------------------------------------------------------------------- */
+
+static iso_status run(iso_engine *engine) {
+  const engine_batch *batch = &engine->batch;
+  double start = iso_engine_now_us();
+  if (engine->last_step_end_us > 0)
+    engine->stats.idle_us += start - engine->last_step_end_us;
+  ISO_TRY(iso_runtime_run(engine->runtime, batch->entries, batch->n));
+  double end = iso_engine_now_us(), each = (end - start) / batch->n_tokens;
+  engine->us_per_token = engine->us_per_token > 0 ? 0.9 * engine->us_per_token + 0.1 * each : each;
+  engine->stats.step_us += end - start;
+  engine->stats.n_steps++;
+  engine->last_step_end_us = end;
+  return iso_engine_distribute(engine);
+}
+
+static iso_status step(iso_engine *engine, bool *out_busy) {
+  *out_busy = false;
+  iso_engine_take_in(engine);
+  reap(engine);
+  ISO_TRY(iso_engine_schedule(engine));
+  if (engine->batch.n > 0) {
+    ISO_TRY(run(engine));
+    *out_busy = true;
+    reap(engine);
+  } else {
+    engine->last_step_end_us = 0;
+  }
+  iso_engine_publish(engine);
+  return ISO_OK;
+}
+
+static iso_status step_or_fail(iso_engine *engine, bool *out_busy) {
+  iso_status status = iso_engine_health(engine);
+  if (status != ISO_OK)
+    return status;
+  status = step(engine, out_busy);
+  return status == ISO_OK ? ISO_OK : fail_engine(engine, status);
+}
+
+iso_status iso_engine_step(iso_engine *engine, bool *out_busy) {
+  *out_busy = false;
+  pthread_mutex_lock(&engine->queue.mutex);
+  bool has_thread = engine->queue.has_thread;
+  pthread_mutex_unlock(&engine->queue.mutex);
+  if (has_thread)
+    return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "the engine steps on a thread of its own");
+  return step_or_fail(engine, out_busy);
+}
+
+/* ---- The thread ---------------------------------------------------------------------------- */
+
+static struct timespec time_at(double us) {
+  return (struct timespec){(time_t)(us / 1e6),
+                           (long)((us - (double)(int64_t)(us / 1e6) * 1e6) * 1e3)};
+}
+
+/* The first time at which a request that cannot run must end; 0: none. */
+static double next_deadline(const iso_engine *engine) {
+  double first = 0;
+  for (size_t i = 0; i < engine->n_requests; i++) {
+    double deadline = engine->requests[i]->deadline_us;
+    if (deadline > 0 && (first == 0 || deadline < first))
+      first = deadline;
+  }
+  return first;
+}
+
+/* Returns false when the thread must end. */
+static bool wait_for_work(iso_engine *engine, bool is_busy) {
+  engine_queue *queue = &engine->queue;
+  double deadline = next_deadline(engine);
+  struct timespec until = time_at(deadline);
+  int waited = 0;
+  pthread_mutex_lock(&queue->mutex);
+  while (!is_busy && !queue->must_stop && !queue->first && queue->n_commands == 0 && waited == 0)
+    waited = deadline > 0 ? pthread_cond_timedwait(&queue->wake, &queue->mutex, &until)
+                          : pthread_cond_wait(&queue->wake, &queue->mutex);
+  bool must_stop = queue->must_stop;
+  pthread_mutex_unlock(&queue->mutex);
+  return !must_stop;
+}
+
+static void *thread_main(void *context) {
+  iso_engine *engine = context;
+  bool is_busy = false;
+  while (wait_for_work(engine, is_busy))
+    if (step_or_fail(engine, &is_busy) != ISO_OK)
+      break;
+  return NULL;
+}
+
+iso_status iso_engine_start(iso_engine *engine) {
+  engine_queue *queue = &engine->queue;
+  pthread_mutex_lock(&queue->mutex);
+  iso_status status = ISO_OK;
+  if (queue->has_thread)
+    status = iso_fail(ISO_ERROR_INVALID_ARGUMENT, "the engine has its thread already");
+  else if (pthread_create(&engine->thread, NULL, thread_main, engine) != 0)
+    status = iso_fail(ISO_ERROR_OUT_OF_MEMORY, "the system starts no further thread");
+  else
+    queue->has_thread = true;
+  pthread_mutex_unlock(&queue->mutex);
+  return status;
+}
+
+static void stop_thread(iso_engine *engine) {
+  engine_queue *queue = &engine->queue;
+  pthread_mutex_lock(&queue->mutex);
+  bool has_thread = queue->has_thread;
+  queue->must_stop = true;
+  pthread_cond_signal(&queue->wake);
+  pthread_mutex_unlock(&queue->mutex);
+  if (has_thread)
+    pthread_join(engine->thread, NULL);
+  pthread_mutex_lock(&queue->mutex);
+  queue->has_thread = queue->must_stop = false;
+  pthread_mutex_unlock(&queue->mutex);
+}
+
+/* Waits on the thread, or steps in its place, until nothing is at hand. */
+static void finish_work(iso_engine *engine, double until_us) {
+  engine_queue *queue = &engine->queue;
+  struct timespec until = time_at(until_us);
+  pthread_mutex_lock(&queue->mutex);
+  bool has_thread = queue->has_thread;
+  while (has_thread && queue->n_live > 0 &&
+         pthread_cond_timedwait(&queue->idle, &queue->mutex, &until) == 0)
+    continue;
+  int32_t n_live = queue->n_live;
+  pthread_mutex_unlock(&queue->mutex);
+  for (bool is_busy = true; !has_thread && n_live > 0 && is_busy && iso_engine_now_us() < until_us;)
+    if (step_or_fail(engine, &is_busy) != ISO_OK)
+      return;
+}
+
+void iso_engine_drain(iso_engine *engine, uint64_t timeout_us) {
+  engine_queue *queue = &engine->queue;
+  pthread_mutex_lock(&queue->mutex);
+  queue->is_closed = true;
+  pthread_mutex_unlock(&queue->mutex);
+  /* A century is for ever. */
+  double most = timeout_us < UINT64_C(3000000000000000) ? (double)timeout_us : 3e15;
+  finish_work(engine, iso_engine_now_us() + most);
+  stop_thread(engine);
+  end_all(engine, ISO_ERROR_CANCELLED, "the engine stopped");
+}
+
+void iso_engine_destroy(iso_engine *engine) {
+  if (!engine)
+    return;
+  if (engine->queue.last) {
+    stop_thread(engine);
+    end_all(engine, ISO_ERROR_CANCELLED, "the engine stopped");
+  }
+  iso_engine_queue_destroy(engine);
+  iso_page_pool_destroy(&engine->pool);
+  iso_swap_destroy(&engine->swap);
+  iso_kv_pages_destroy(&engine->kv);
+  iso_runtime_destroy(engine->runtime);
+  iso_sampler_destroy(&engine->sampler);
+  iso_text_free(&engine->piece);
+  free(engine->batch.entries);
+  free(engine->batch.sequences);
+  free(engine->batch.tokens);
+  free(engine->event_tokens);
+  free(engine->requests);
+  free(engine->commands);
+  free(engine);
+}
+
+/* ---- Facts --------------------------------------------------------------------------------- */
+
+const iso_model *iso_engine_get_model(const iso_engine *engine) { return engine->model; }
+const iso_engine_options *iso_engine_get_options(const iso_engine *engine) {
+  return &engine->options;
+}
+const char *iso_engine_describe(const iso_engine *engine) {
+  return iso_runtime_describe(engine->runtime);
+}

@@ -1,0 +1,273 @@
+/* The engine's parts and what they share.
+ *
+ *   engine.c     life, the thread, one step from end to end
+ *   queue.c      the way in: submissions, cancellations and resumptions, from any thread
+ *   request.c    a request: checked, copied, ended
+ *   scheduler.c  which rows run in a step, and whose pages make room
+ *   sequence.c   a sequence's pages: taken, shared, copied on write, swapped, let go
+ *   sampler.c    the next token of a row
+ *   choices.c    what a step's rows mean: prompts done, tokens taken, choices ended
+ *   beam.c       beam search
+ *   speculation.c  drafts, and how many are worth it
+ *   answer.c     tokens and text on their way out, stop strings
+ *   event.c      events
+ *
+ * A sequence is a row of tokens; those whose keys and values are in its pages are cached, the rest
+ * is what it has to run. A prompt, a decode step and a restart after preemption differ in nothing
+ * but the number of tokens not cached.
+ *
+ * Everything here runs on the thread that steps, except queue.c and the checks of request.c. */
+#ifndef ISOMER_ENGINE_ENGINE_H
+#define ISOMER_ENGINE_ENGINE_H
+
+#include <isomer/engine.h>
+#include <pthread.h>
+
+#include "engine/answer.h"
+#include "engine/kv_pages.h"
+#include "engine/page_pool.h"
+#include "engine/runtime.h"
+#include "engine/swap.h"
+#include "ops/sampling.h"
+
+typedef struct engine_request engine_request;
+
+enum {
+  ENGINE_MAX_CHOICES = 128, /* n, best_of, beam_width */
+  ENGINE_MAX_TOP_LOGPROBS = 20,
+  ENGINE_MAX_STOPS = 64,
+  ENGINE_MAX_DRAFTS = 32
+};
+/* A priority of p counts as coming p times this later: so nobody waits for ever. */
+#define ENGINE_PRIORITY_US INT64_C(10000000)
+
+typedef enum engine_sequence_state {
+  SEQUENCE_BLOCKED, /* waits for the first sequence to run the prompt that they share */
+  SEQUENCE_READY,   /* has tokens to run */
+  SEQUENCE_HELD,    /* a beam that waits for the others of its step */
+  SEQUENCE_ENDED
+} engine_sequence_state;
+
+/* A continuation of a beam. */
+typedef struct beam_candidate {
+  int32_t token;
+  float logprob;  /* of the token */
+  double sum;     /* of the beam with it */
+  int32_t parent; /* index of the beam */
+} beam_candidate;
+
+/* How far ahead drafts are worth trying. */
+typedef struct engine_speculation {
+  int32_t limit; /* drafts to try in the next step */
+  int32_t pause; /* steps until the next try, while limit is 0 */
+  int32_t backoff;
+} engine_speculation;
+
+typedef struct engine_sequence {
+  engine_request *request;
+  int32_t index; /* in the request; also the stream of its draws */
+  engine_sequence_state state;
+  engine_answer answer;
+  int32_t n_cached; /* tokens in pages */
+  int32_t n_pages;
+  int32_t *pages;
+  int32_t n_offered;    /* full pages offered to the prefix cache */
+  iso_page_entry entry; /* of the last of them; 0: none */
+  iso_swapped swapped;  /* pages in host memory, while preempted */
+  bool is_placed;       /* has rows in this step */
+  int32_t n_rows, n_drafts;
+  int32_t logit_row, n_logit_rows; /* of this step; the first of them */
+  int32_t drafts[ENGINE_MAX_DRAFTS];
+  engine_speculation speculation;
+  beam_candidate *candidates; /* beams: what may follow, best first; 2 * beam_width */
+} engine_sequence;
+
+struct engine_request {
+  iso_request_id id;
+  iso_request asked; /* what it points to is owned, but for `context` */
+  int64_t order;     /* lower runs first: arrival and priority */
+  double submitted_us, started_us, first_token_us; /* started_us 0: waits */
+  double deadline_us;                              /* 0: none */
+  int32_t n_sequences, n_choices;
+  engine_sequence *sequences;
+  int32_t length_limit; /* tokens of a sequence, prompt and output */
+  bool is_paused, is_cancelled, is_prompt_done, in_batch;
+  bool is_deferred;  /* choices are delivered at the end: best_of, beams */
+  bool is_delivered; /* all choices have been ended */
+  iso_status status;
+  char *message; /* of a failure; owned */
+  iso_usage usage;
+  engine_answer *finished; /* beams that ended, best first; beam_width + 1 */
+  int32_t n_finished;
+  double *embedding; /* sum of hidden rows */
+  float *pooled;
+  iso_token_logprob *prompt_logprobs; /* 1 + n_top_logprobs a token */
+  engine_request *next;               /* in the inbox */
+};
+
+typedef struct engine_command {
+  enum { COMMAND_CANCEL, COMMAND_RESUME } kind;
+  iso_request_id id;
+} engine_command;
+
+/* What other threads touch, under `mutex`. */
+typedef struct engine_queue {
+  pthread_mutex_t mutex;
+  pthread_cond_t wake; /* of the engine's thread: something came in */
+  pthread_cond_t idle; /* of iso_engine_drain(): nothing is at hand */
+  engine_request *first, **last;
+  engine_command *commands;
+  size_t n_commands, command_capacity;
+  iso_request_id last_id;
+  int32_t n_waiting; /* submitted and not started */
+  int32_t n_live;    /* submitted and not done */
+  bool is_closed, must_stop, has_thread;
+  iso_status failure;
+  char failure_message[512];
+  iso_engine_stats stats;
+} engine_queue;
+
+typedef struct engine_sampler {
+  float *logits;                    /* one row, where a request changes it */
+  iso_sample_candidate *candidates; /* one row */
+} engine_sampler;
+
+/* The rows of one step. */
+typedef struct engine_batch {
+  iso_batch_sequence *entries;
+  engine_sequence **sequences;
+  int32_t *tokens; /* of rows with drafts: max_tokens */
+  int32_t n, n_tokens, n_token_copies, n_logit_rows;
+  bool wants_logits, wants_hidden;
+} engine_batch;
+
+struct iso_engine {
+  const iso_model *model;
+  iso_engine_options options; /* in force; strings are not kept */
+  iso_runtime *runtime;
+  int32_t n_vocabulary, context, page_size, max_tokens, max_sequences, max_logit_rows;
+  iso_kv_pages kv;
+  iso_page_pool pool;
+  iso_swap_space swap;
+  engine_queue queue;
+  pthread_t thread;
+  engine_request **requests; /* at hand, in order */
+  size_t n_requests, request_capacity;
+  engine_command *commands; /* taken from the queue */
+  size_t command_capacity;
+  engine_batch batch;
+  engine_sampler sampler;
+  iso_text piece;                /* scratch: what a token completed */
+  iso_event_token *event_tokens; /* scratch of events */
+  size_t event_token_capacity;
+  double us_per_token, last_step_end_us; /* cost of a row, running average */
+  int32_t n_started;                     /* since the queue was last told */
+  int32_t n_done;
+  iso_engine_stats stats;
+};
+
+double iso_engine_now_us(void);
+
+/* ---- queue.c ------------------------------------------------------------------------------- */
+
+ISO_MUST_CHECK iso_status iso_engine_queue_create(iso_engine *engine);
+void iso_engine_queue_destroy(iso_engine *engine);
+/* Takes what came in since the last call; applies cancellations and resumptions. A request that
+ * finds no memory ends at once. */
+void iso_engine_take_in(iso_engine *engine);
+/* Tells waiting threads what this step changed. */
+void iso_engine_publish(iso_engine *engine);
+
+/* ---- request.c ----------------------------------------------------------------------------- */
+
+/* Checks and copies. */
+ISO_MUST_CHECK iso_status iso_engine_request_create(const iso_engine *engine,
+                                                    const iso_request *asked,
+                                                    engine_request **out_request);
+void iso_engine_request_destroy(engine_request *request);
+/* Ends a request that has not ended by itself, with this thread's sentence for a failure. */
+void iso_engine_request_fail(engine_request *request, iso_status status);
+bool iso_engine_request_is_over(const engine_request *request);
+
+/* ---- scheduler.c --------------------------------------------------------------------------- */
+
+/* Fills engine->batch. Nothing runs when batch.n is 0. */
+ISO_MUST_CHECK iso_status iso_engine_schedule(iso_engine *engine);
+
+/* ---- sequence.c ---------------------------------------------------------------------------- */
+
+static inline int32_t iso_sequence_pending(const engine_sequence *sequence) {
+  return (int32_t)sequence->answer.n_tokens - sequence->n_cached;
+}
+/* Shares what the prefix cache has of the sequence's tokens, all but the last of them. The sequence
+ * holds no pages. */
+void iso_sequence_find_prefix(iso_engine *engine, engine_sequence *sequence);
+/* Pages that must be taken before `n_tokens` tokens are cached: new ones, and a copy of one that
+ * is shared and will be written. */
+int32_t iso_sequence_pages_missing(const iso_engine *engine, const engine_sequence *sequence,
+                                   int32_t n_tokens);
+/* Takes them; there are enough. */
+ISO_MUST_CHECK iso_status iso_sequence_take_pages(iso_engine *engine, engine_sequence *sequence,
+                                                  int32_t n_tokens);
+/* Offers full pages to the prefix cache. */
+void iso_sequence_offer_pages(iso_engine *engine, engine_sequence *sequence);
+/* Lets go of all pages and what was swapped. */
+void iso_sequence_drop_pages(iso_engine *engine, engine_sequence *sequence);
+/* Takes the pages of a sequence that is to go on later: swapped out, or forgotten, whichever
+ * costs less. */
+ISO_MUST_CHECK iso_status iso_sequence_preempt(iso_engine *engine, engine_sequence *sequence);
+/* Brings back what was swapped out, into pages that are available. */
+ISO_MUST_CHECK iso_status iso_sequence_restore(iso_engine *engine, engine_sequence *sequence);
+/* Makes `child`, which holds nothing, go on from where `parent` is; pages are shared. */
+ISO_MUST_CHECK iso_status iso_sequence_fork(iso_engine *engine, const engine_sequence *parent,
+                                            engine_sequence *child);
+void iso_sequence_end(iso_engine *engine, engine_sequence *sequence);
+
+/* ---- sampler.c ----------------------------------------------------------------------------- */
+
+ISO_MUST_CHECK iso_status iso_sampler_create(const iso_engine *engine, engine_sampler *out_sampler);
+void iso_sampler_destroy(engine_sampler *sampler);
+/* Draws the token behind `logits`, one row, for a sequence. */
+ISO_MUST_CHECK iso_status iso_sampler_draw(iso_engine *engine, const engine_sequence *sequence,
+                                           const float *logits, int32_t *out_token);
+/* The row with the request's bias, and without tokens that may not come yet. `logits` itself when
+ * it needs neither, else the sampler's scratch. */
+const float *iso_sampler_adjust(iso_engine *engine, const engine_sequence *sequence,
+                                const float *logits);
+/* log of the sum of exp(logits): what to subtract for logprobs. */
+double iso_log_sum_exp(const float *logits, int32_t n);
+/* The n likeliest tokens, most likely first, the lowest token among equals; n is filled up with
+ * token -1 where there are no more finite ones. */
+void iso_top_logprobs(const float *logits, int32_t n_logits, double log_sum, int32_t n,
+                      iso_token_logprob *out_top);
+
+/* ---- choices.c ----------------------------------------------------------------------------- */
+
+/* Draws from the rows of the step that ran, for every sequence of the batch. */
+ISO_MUST_CHECK iso_status iso_engine_distribute(iso_engine *engine);
+
+/* ---- beam.c -------------------------------------------------------------------------------- */
+
+/* Notes what may follow a beam whose logits are there. */
+ISO_MUST_CHECK iso_status iso_beam_note(iso_engine *engine, engine_sequence *sequence,
+                                        const float *logits);
+/* Chooses the beams of the next step once all have been noted. */
+ISO_MUST_CHECK iso_status iso_beam_advance(iso_engine *engine, engine_request *request);
+
+/* ---- speculation.c ------------------------------------------------------------------------- */
+
+/* Proposes up to `most` drafts in sequence->drafts; returns how many. */
+int32_t iso_speculation_propose(const iso_engine *engine, engine_sequence *sequence, int32_t most);
+void iso_speculation_learn(const iso_engine *engine, engine_sequence *sequence, int32_t n_accepted);
+
+/* ---- event.c ------------------------------------------------------------------------------- */
+
+/* Shows what an answer has ready; `is_last`: all of it. */
+ISO_MUST_CHECK iso_status iso_event_text(iso_engine *engine, engine_request *request,
+                                         int32_t choice, engine_answer *answer, bool is_last);
+void iso_event_choice(iso_engine *engine, engine_request *request, int32_t choice,
+                      const engine_answer *answer);
+ISO_MUST_CHECK iso_status iso_event_prompt(iso_engine *engine, engine_request *request);
+void iso_event_done(iso_engine *engine, engine_request *request);
+
+#endif

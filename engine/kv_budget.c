@@ -1,0 +1,70 @@
+#include "engine/kv_budget.h"
+
+#include <inttypes.h>
+
+iso_status iso_kv_page_bytes(const iso_model *model, const iso_runtime_options *options,
+                             uint64_t *out_bytes) {
+  const iso_model_config *config = iso_model_get_config(model);
+  uint64_t row = 0, rows = 2 * (uint64_t)config->n_layers * (uint64_t)config->n_kv_heads;
+  ISO_TRY(iso_scheme_row_bytes(options->kv_scheme, config->head_dim, &row));
+  if (__builtin_mul_overflow(rows, (uint64_t)options->page_size, &rows) ||
+      __builtin_mul_overflow(rows, row, out_bytes))
+    return iso_fail(ISO_ERROR_LIMIT, "a page of %d tokens exceeds 2^64 bytes", options->page_size);
+  return ISO_OK;
+}
+
+/* Memory that the weights of a device's layers leave, as far as files tell. */
+static iso_status bytes_left(const iso_model *model, const iso_open_device *device,
+                             double layer_share, double *out_bytes) {
+  uint64_t free_bytes;
+  ISO_TRY(device->memory.bytes_free(device->device, &free_bytes));
+  double weights = 0;
+  for (uint32_t i = 0; i < iso_model_tensor_count(model); i++) {
+    iso_model_tensor tensor;
+    iso_model_get_tensor(model, i, &tensor);
+    weights += (double)tensor.bytes;
+  }
+  *out_bytes = (double)free_bytes - weights * layer_share;
+  return ISO_OK;
+}
+
+/* The pages that every device has room for. */
+static iso_status pages_by_share(const iso_kv_budget *budget, const iso_model *model,
+                                 const iso_device_list *devices, double page_bytes,
+                                 double *out_pages) {
+  int32_t n_layers = iso_model_get_config(model)->n_layers, start = 0;
+  *out_pages = INT32_MAX;
+  for (uint32_t i = 0; i < devices->n_devices; i++) {
+    double layers = (double)(devices->split[i] - start) / n_layers, left;
+    start = devices->split[i];
+    if (layers <= 0)
+      continue;
+    bool is_cpu = devices->devices[i]->info.kind == ISO_DEVICE_CPU;
+    double share = budget->share > 0 ? (double)budget->share : is_cpu ? 0.25 : 0.9;
+    ISO_TRY(bytes_left(model, devices->devices[i], layers, &left));
+    double pages = left > 0 ? left * share / (page_bytes * layers) : 0;
+    *out_pages = pages < *out_pages ? pages : *out_pages;
+  }
+  return ISO_OK;
+}
+
+iso_status iso_kv_budget_pages(const iso_kv_budget *budget, const iso_model *model,
+                               const iso_runtime_options *options, const iso_device_list *devices,
+                               int32_t *out_pages) {
+  uint64_t page_bytes = 0;
+  ISO_TRY(iso_kv_page_bytes(model, options, &page_bytes));
+  double pages = (double)(budget->bytes / page_bytes);
+  if (budget->bytes == 0)
+    ISO_TRY(pages_by_share(budget, model, devices, (double)page_bytes, &pages));
+  int32_t full = (options->context + options->page_size - 1) / options->page_size;
+  if (pages < full)
+    return iso_fail(ISO_ERROR_OUT_OF_MEMORY,
+                    "the key-value cache of one context of %d tokens needs %.1f MB; there is room "
+                    "for %.1f MB, which a context of %.0f tokens would fit: lower the context or "
+                    "the cache type, or give the cache more memory",
+                    options->context, (double)page_bytes * full / 1e6,
+                    (double)page_bytes * pages / 1e6,
+                    pages < 1 ? 0.0 : (double)(int64_t)pages * options->page_size);
+  *out_pages = pages < options->n_pages ? (int32_t)pages : options->n_pages;
+  return ISO_OK;
+}

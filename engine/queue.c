@@ -1,0 +1,182 @@
+#include "engine/engine.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+iso_status iso_engine_queue_create(iso_engine *engine) {
+  engine_queue *queue = &engine->queue;
+  queue->last = &queue->first;
+  pthread_condattr_t attributes;
+  bool ok = pthread_condattr_init(&attributes) == 0 &&
+            pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC) == 0 &&
+            pthread_mutex_init(&queue->mutex, NULL) == 0 &&
+            pthread_cond_init(&queue->wake, &attributes) == 0 &&
+            pthread_cond_init(&queue->idle, &attributes) == 0;
+  pthread_condattr_destroy(&attributes);
+  return ok ? ISO_OK : iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no room for a lock");
+}
+
+void iso_engine_queue_destroy(iso_engine *engine) {
+  engine_queue *queue = &engine->queue;
+  if (!queue->last)
+    return;
+  pthread_cond_destroy(&queue->idle);
+  pthread_cond_destroy(&queue->wake);
+  pthread_mutex_destroy(&queue->mutex);
+  free(queue->commands);
+}
+
+/* ---- Any thread ---------------------------------------------------------------------------- */
+
+static iso_status push_request(iso_engine *engine, engine_request *request) {
+  engine_queue *queue = &engine->queue;
+  if (queue->failure != ISO_OK)
+    return iso_fail(queue->failure, "%s", queue->failure_message);
+  if (queue->is_closed)
+    return iso_fail(ISO_ERROR_BUSY, "the engine is stopping; it takes no new requests");
+  if (queue->n_waiting >= engine->options.max_queue)
+    return iso_fail(ISO_ERROR_BUSY, "%d requests wait already; come again later", queue->n_waiting);
+  request->id = ++queue->last_id;
+  *queue->last = request;
+  queue->last = &request->next;
+  queue->n_waiting++;
+  queue->n_live++;
+  pthread_cond_signal(&queue->wake);
+  return ISO_OK;
+}
+
+iso_status iso_engine_submit(iso_engine *engine, const iso_request *request,
+                             iso_request_id *out_id) {
+  engine_request *copy;
+  ISO_TRY(iso_engine_request_create(engine, request, &copy));
+  pthread_mutex_lock(&engine->queue.mutex);
+  iso_status status = push_request(engine, copy);
+  iso_request_id id = copy->id; /* the engine's thread may end it from here on */
+  pthread_mutex_unlock(&engine->queue.mutex);
+  if (status != ISO_OK)
+    iso_engine_request_destroy(copy);
+  else if (out_id)
+    *out_id = id;
+  return status;
+}
+
+/* Commands that find no memory are dropped only after all memory is gone: then the step fails too,
+ * and every request ends. */
+static void push_command(iso_engine *engine, engine_command command) {
+  engine_queue *queue = &engine->queue;
+  pthread_mutex_lock(&queue->mutex);
+  if (iso_array_grow((void **)&queue->commands, &queue->command_capacity, queue->n_commands + 1,
+                     sizeof *queue->commands) == ISO_OK)
+    queue->commands[queue->n_commands++] = command;
+  pthread_cond_signal(&queue->wake);
+  pthread_mutex_unlock(&queue->mutex);
+}
+
+void iso_engine_cancel(iso_engine *engine, iso_request_id id) {
+  push_command(engine, (engine_command){COMMAND_CANCEL, id});
+}
+
+void iso_engine_resume(iso_engine *engine, iso_request_id id) {
+  push_command(engine, (engine_command){COMMAND_RESUME, id});
+}
+
+void iso_engine_get_stats(iso_engine *engine, iso_engine_stats *out_stats) {
+  pthread_mutex_lock(&engine->queue.mutex);
+  *out_stats = engine->queue.stats;
+  out_stats->n_waiting = engine->queue.n_waiting;
+  pthread_mutex_unlock(&engine->queue.mutex);
+}
+
+iso_status iso_engine_health(iso_engine *engine) {
+  engine_queue *queue = &engine->queue;
+  pthread_mutex_lock(&queue->mutex);
+  iso_status status =
+      queue->failure == ISO_OK ? ISO_OK : iso_fail(queue->failure, "%s", queue->failure_message);
+  pthread_mutex_unlock(&queue->mutex);
+  return status;
+}
+
+/* ---- The engine's thread ------------------------------------------------------------------- */
+
+static iso_status insert(iso_engine *engine, engine_request *request) {
+  ISO_TRY(iso_array_grow((void **)&engine->requests, &engine->request_capacity,
+                         engine->n_requests + 1, sizeof *engine->requests));
+  size_t at = engine->n_requests++;
+  for (; at > 0 && engine->requests[at - 1]->order > request->order; at--)
+    engine->requests[at] = engine->requests[at - 1];
+  engine->requests[at] = request;
+  return ISO_OK;
+}
+
+static void apply(iso_engine *engine, engine_command command) {
+  for (size_t i = 0; i < engine->n_requests; i++) {
+    engine_request *request = engine->requests[i];
+    if (request->id != command.id)
+      continue;
+    if (command.kind == COMMAND_CANCEL)
+      request->is_cancelled = true;
+    else
+      request->is_paused = false;
+    return;
+  }
+}
+
+/* Takes the lists themselves, so that the lock is held for a few assignments. */
+void iso_engine_take_in(iso_engine *engine) {
+  engine_queue *queue = &engine->queue;
+  pthread_mutex_lock(&queue->mutex);
+  engine_request *request = queue->first;
+  queue->first = NULL;
+  queue->last = &queue->first;
+  engine_command *commands = queue->commands;
+  size_t n_commands = queue->n_commands, capacity = queue->command_capacity;
+  queue->commands = engine->commands;
+  queue->command_capacity = engine->command_capacity;
+  queue->n_commands = 0;
+  pthread_mutex_unlock(&queue->mutex);
+  engine->commands = commands;
+  engine->command_capacity = capacity;
+  while (request) {
+    engine_request *next = request->next;
+    iso_status status = insert(engine, request);
+    if (status != ISO_OK) {
+      iso_engine_request_fail(request, status);
+      iso_event_done(engine, request);
+      iso_engine_request_destroy(request);
+      engine->n_done++;
+      engine->n_started++;
+    }
+    request = next;
+  }
+  for (size_t i = 0; i < n_commands; i++)
+    apply(engine, commands[i]);
+}
+
+static void count_requests(iso_engine *engine) {
+  iso_engine_stats *stats = &engine->stats;
+  stats->n_running = stats->n_paused = stats->n_swapped = 0;
+  for (size_t i = 0; i < engine->n_requests; i++) {
+    const engine_request *request = engine->requests[i];
+    bool swapped = false;
+    for (int32_t s = 0; s < request->n_sequences; s++)
+      swapped = swapped || request->sequences[s].swapped.n_slots > 0;
+    stats->n_swapped += swapped;
+    stats->n_paused += request->is_paused;
+    stats->n_running += request->started_us > 0;
+  }
+  stats->n_pages_cached = engine->pool.n_cached;
+  stats->n_pages_used = engine->pool.n_pages - iso_page_pool_available(&engine->pool);
+}
+
+void iso_engine_publish(iso_engine *engine) {
+  engine_queue *queue = &engine->queue;
+  count_requests(engine);
+  pthread_mutex_lock(&queue->mutex);
+  queue->n_waiting -= engine->n_started;
+  queue->n_live -= engine->n_done;
+  queue->stats = engine->stats;
+  if (queue->n_live == 0)
+    pthread_cond_broadcast(&queue->idle);
+  pthread_mutex_unlock(&queue->mutex);
+  engine->n_started = engine->n_done = 0;
+}

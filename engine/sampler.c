@@ -1,0 +1,120 @@
+#include "engine/engine.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+iso_status iso_sampler_create(const iso_engine *engine, engine_sampler *out_sampler) {
+  size_t n = (size_t)engine->n_vocabulary;
+  out_sampler->logits = malloc(n * sizeof *out_sampler->logits);
+  out_sampler->candidates = malloc(n * sizeof *out_sampler->candidates);
+  return out_sampler->logits && out_sampler->candidates
+             ? ISO_OK
+             : iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory to sample from %zu tokens", n);
+}
+
+void iso_sampler_destroy(engine_sampler *sampler) {
+  free(sampler->logits);
+  free(sampler->candidates);
+}
+
+/* The end of an answer cannot come before min_tokens. */
+static bool forbids_end(const engine_sequence *sequence) {
+  const iso_request *asked = &sequence->request->asked;
+  return iso_answer_n_output(&sequence->answer) < asked->min_tokens &&
+         (!asked->ignore_end || asked->n_stop_tokens > 0);
+}
+
+static void forbid(float *logits, int32_t n, const int32_t *tokens, size_t n_tokens) {
+  for (size_t i = 0; i < n_tokens; i++)
+    if (tokens[i] >= 0 && tokens[i] < n)
+      logits[tokens[i]] = -INFINITY;
+}
+
+const float *iso_sampler_adjust(iso_engine *engine, const engine_sequence *sequence,
+                                const float *logits) {
+  const iso_request *asked = &sequence->request->asked;
+  if (asked->n_logit_bias == 0 && !forbids_end(sequence))
+    return logits;
+  float *row = engine->sampler.logits;
+  memcpy(row, logits, (size_t)engine->n_vocabulary * sizeof *row);
+  for (int32_t i = 0; i < asked->n_logit_bias; i++)
+    row[asked->logit_bias[i].token] += asked->logit_bias[i].bias;
+  if (forbids_end(sequence)) {
+    const iso_tokenizer *tokenizer = iso_model_get_tokenizer(engine->model);
+    size_t n_ends = 0;
+    const int32_t *ends = tokenizer ? iso_tokenizer_end_ids(tokenizer, &n_ends) : NULL;
+    if (!asked->ignore_end)
+      forbid(row, engine->n_vocabulary, ends, n_ends);
+    forbid(row, engine->n_vocabulary, asked->stop_tokens, (size_t)asked->n_stop_tokens);
+  }
+  return row;
+}
+
+/* Choice 0 draws as a request with one choice would. */
+static uint64_t stream_of(uint64_t seed, int32_t index) {
+  return seed + (uint64_t)index * UINT64_C(0x9e3779b97f4a7c15);
+}
+
+iso_status iso_sampler_draw(iso_engine *engine, const engine_sequence *sequence,
+                            const float *logits, int32_t *out_token) {
+  const iso_sampling *sampling = &sequence->request->asked.sampling;
+  const engine_answer *answer = &sequence->answer;
+  const float parameters[ISO_SAMPLE_PARAMETER_COUNT] = {
+      [ISO_SAMPLE_TEMPERATURE] = sampling->temperature,
+      [ISO_SAMPLE_TOP_K] = (float)sampling->top_k,
+      [ISO_SAMPLE_TOP_P] = sampling->top_p,
+      [ISO_SAMPLE_MIN_P] = sampling->min_p,
+      [ISO_SAMPLE_REPETITION_PENALTY] = sampling->repetition_penalty,
+      [ISO_SAMPLE_PRESENCE_PENALTY] = sampling->presence_penalty,
+      [ISO_SAMPLE_FREQUENCY_PENALTY] = sampling->frequency_penalty,
+  };
+  const iso_sample_row row = {
+      .logits = iso_sampler_adjust(engine, sequence, logits),
+      .n_logits = engine->n_vocabulary,
+      .parameters = parameters,
+      .seed = stream_of(sampling->seed, sequence->index),
+      .draw = (uint32_t)iso_answer_n_output(answer),
+      .history = answer->tokens,
+      .n_history = (int64_t)answer->n_tokens,
+      .output_start = answer->n_prompt,
+  };
+  ISO_TRY(iso_sample_token(&row, engine->sampler.candidates, out_token));
+  if (*out_token < 0)
+    return iso_fail(ISO_ERROR_INTERNAL, "the model gave no finite logit; run `isomer verify` to "
+                                        "find the op that went wrong");
+  return ISO_OK;
+}
+
+double iso_log_sum_exp(const float *logits, int32_t n) {
+  float largest = -INFINITY;
+  for (int32_t i = 0; i < n; i++)
+    if (logits[i] > largest)
+      largest = logits[i];
+  if (!isfinite(largest))
+    return (double)largest;
+  double sum = 0;
+  for (int32_t i = 0; i < n; i++)
+    if (logits[i] > largest - 80) /* less would not show in the sum, and NaN is out */
+      sum += (double)expf(logits[i] - largest);
+  return (double)largest + log(sum);
+}
+
+void iso_top_logprobs(const float *logits, int32_t n_logits, double log_sum, int32_t n,
+                      iso_token_logprob *out_top) {
+  for (int32_t i = 0; i < n; i++)
+    out_top[i] = (iso_token_logprob){-1, -INFINITY};
+  float least = -INFINITY; /* the last one's logit */
+  for (int32_t token = 0; n > 0 && token < n_logits; token++) {
+    if (!(logits[token] > least))
+      continue;
+    int32_t at = n - 1;
+    for (; at > 0 && (out_top[at - 1].token < 0 || out_top[at - 1].logprob < logits[token]); at--)
+      out_top[at] = out_top[at - 1];
+    out_top[at] = (iso_token_logprob){token, logits[token]};
+    if (out_top[n - 1].token >= 0)
+      least = out_top[n - 1].logprob;
+  }
+  for (int32_t i = 0; i < n; i++)
+    out_top[i].logprob = (float)((double)out_top[i].logprob - log_sum);
+}

@@ -1,0 +1,265 @@
+/* Which rows run in the next step. Sequences are looked at in order (arrival and priority); each
+ * that has something to run gets its rows and its pages, until rows, sequences or pages run out.
+ * Rows of sequences that decode are set aside first, prompts share the rest: a long prompt never
+ * holds up those who talk. Pages are taken, where there are too few, from sequences that wait for
+ * their reader, then from those later in order, the last one first. So the first in order always
+ * gets on, and since order is by arrival, everyone is first some day. */
+#include "engine/engine.h"
+
+typedef struct plan {
+  iso_engine *engine;
+  int32_t tokens_left;     /* rows of the step, but those set aside for decoding */
+  int32_t logit_rows_left; /* beyond one a sequence */
+  bool is_blocked;         /* one that wants to start does not fit: nobody starts past it */
+  bool others_hold;        /* somebody already placed or passed holds pages */
+} plan;
+
+/* Where a sequence stands in order. */
+typedef struct place {
+  size_t request;
+  int32_t sequence;
+} place;
+
+static bool is_runnable(const iso_engine *engine, const engine_sequence *sequence) {
+  const engine_request *request = sequence->request;
+  return sequence->state == SEQUENCE_READY && !request->is_paused && !request->is_cancelled &&
+         !iso_engine_request_is_over(request) &&
+         (engine->options.batching == ISO_BATCHING_CONTINUOUS || request->in_batch);
+}
+
+static bool decodes(const engine_sequence *sequence) {
+  return sequence->n_pages > 0 && iso_sequence_pending(sequence) == 1;
+}
+
+/* ---- Pages --------------------------------------------------------------------------------- */
+
+typedef enum victim_class { VICTIM_NONE, VICTIM_HELD, VICTIM_LATER, VICTIM_PAUSED } victim_class;
+
+static victim_class classify(const engine_sequence *victim, bool is_later) {
+  if (victim->n_pages == 0 || victim->is_placed)
+    return VICTIM_NONE;
+  if (victim->request->is_paused)
+    return VICTIM_PAUSED;
+  if (is_later)
+    return VICTIM_LATER;
+  return victim->state == SEQUENCE_HELD ? VICTIM_HELD : VICTIM_NONE;
+}
+
+/* The sequence to take pages from, and how many pages all that could be taken from hold. */
+static engine_sequence *find_victim(const iso_engine *engine, place self, int32_t *out_pages) {
+  engine_sequence *best = NULL;
+  victim_class best_class = VICTIM_NONE;
+  *out_pages = 0;
+  for (size_t r = 0; r < engine->n_requests; r++)
+    for (int32_t s = 0; s < engine->requests[r]->n_sequences; s++) {
+      if (r == self.request && s == self.sequence)
+        continue;
+      engine_sequence *victim = &engine->requests[r]->sequences[s];
+      bool is_later = r > self.request || (r == self.request && s > self.sequence);
+      victim_class class = classify(victim, is_later);
+      if (class == VICTIM_NONE)
+        continue;
+      *out_pages += victim->n_pages;
+      if (class >= best_class) {
+        best = victim;
+        best_class = class;
+      }
+    }
+  return best;
+}
+
+/* Preempts until `wanted` pages are available, if that can be done at all. */
+static iso_status make_room(iso_engine *engine, place self, int32_t wanted, bool *out_made) {
+  int32_t reclaimable;
+  engine_sequence *victim = NULL;
+  *out_made = iso_page_pool_available(&engine->pool) >= wanted;
+  while (!*out_made) {
+    victim = find_victim(engine, self, &reclaimable);
+    if (!victim || iso_page_pool_available(&engine->pool) + reclaimable < wanted)
+      return ISO_OK;
+    ISO_TRY(iso_sequence_preempt(engine, victim));
+    *out_made = iso_page_pool_available(&engine->pool) >= wanted;
+  }
+  return ISO_OK;
+}
+
+/* A sequence without pages gets room for all its tokens, and a little is left for those at work to
+ * grow into. */
+static iso_status start(plan *self, engine_sequence *sequence, place at, bool *out_started) {
+  iso_engine *engine = self->engine;
+  iso_sequence_find_prefix(engine, sequence);
+  int32_t found = sequence->n_cached;
+  int32_t missing =
+      iso_sequence_pages_missing(engine, sequence, (int32_t)sequence->answer.n_tokens);
+  int32_t spare = self->others_hold ? 1 + engine->pool.n_pages / 64 : 0;
+  ISO_TRY(make_room(engine, at, missing + spare, out_started));
+  if (!*out_started) {
+    while (sequence->n_pages > 0)
+      iso_page_pool_release(&engine->pool, sequence->pages[--sequence->n_pages]);
+    sequence->n_cached = sequence->n_offered = 0;
+    sequence->entry = 0;
+    return ISO_OK;
+  }
+  if (sequence->swapped.n_tokens > found)
+    ISO_TRY(iso_sequence_restore(engine, sequence));
+  iso_swap_release(&engine->swap, &sequence->swapped);
+  ISO_TRY(iso_sequence_take_pages(engine, sequence, (int32_t)sequence->answer.n_tokens));
+  engine->stats.n_prefix_hit_tokens += (uint64_t)found;
+  engine_request *request = sequence->request;
+  if (request->started_us == 0) {
+    request->started_us = iso_engine_now_us();
+    request->usage.n_cached = found;
+    engine->n_started++;
+  }
+  return ISO_OK;
+}
+
+/* ---- Rows ---------------------------------------------------------------------------------- */
+
+static bool wants_all_rows(const engine_sequence *sequence) {
+  const engine_request *request = sequence->request;
+  return request->asked.embed || (request->asked.prompt_logprobs && !request->is_prompt_done);
+}
+
+/* Drafts are worth rows and free pages, not somebody else's. */
+static int32_t propose(plan *self, engine_sequence *sequence) {
+  iso_engine *engine = self->engine;
+  int32_t most =
+      self->tokens_left < self->logit_rows_left ? self->tokens_left : self->logit_rows_left;
+  int32_t room = sequence->request->length_limit - (int32_t)sequence->answer.n_tokens - 1;
+  most = room < most ? room : most;
+  if (engine->options.speculation == ISO_SPECULATION_NONE || most <= 0 ||
+      sequence->request->asked.beam_width > 0)
+    return 0;
+  int32_t n = iso_speculation_propose(engine, sequence, most);
+  while (n > 0 && iso_sequence_pages_missing(engine, sequence, sequence->n_cached + 1 + n) >
+                      iso_page_pool_available(&engine->pool))
+    n--;
+  return n;
+}
+
+/* Writes the rows of a sequence into the batch. */
+static void add_to_batch(plan *self, engine_sequence *sequence) {
+  engine_batch *batch = &self->engine->batch;
+  int32_t n = sequence->n_rows;
+  bool reaches_end = n >= iso_sequence_pending(sequence);
+  bool all = wants_all_rows(sequence) || sequence->n_drafts > 0;
+  const int32_t *tokens = sequence->answer.tokens + sequence->n_cached;
+  if (sequence->n_drafts > 0) {
+    int32_t *copy = batch->tokens + batch->n_token_copies;
+    copy[0] = tokens[0];
+    for (int32_t i = 0; i < sequence->n_drafts; i++)
+      copy[1 + i] = sequence->drafts[i];
+    batch->n_token_copies += n;
+    tokens = copy;
+  }
+  sequence->logit_row = batch->n_logit_rows;
+  sequence->n_logit_rows = all ? n : reaches_end ? 1 : 0;
+  sequence->is_placed = true;
+  batch->entries[batch->n] = (iso_batch_sequence){.n_tokens = n,
+                                                  .tokens = tokens,
+                                                  .position = sequence->n_cached,
+                                                  .pages = sequence->pages,
+                                                  .n_pages = sequence->n_pages,
+                                                  .all_logits = all,
+                                                  .no_logits = !all && !reaches_end};
+  batch->sequences[batch->n++] = sequence;
+  batch->n_tokens += n;
+  batch->n_logit_rows += sequence->n_logit_rows;
+  batch->wants_hidden = batch->wants_hidden || sequence->request->asked.embed;
+  batch->wants_logits =
+      batch->wants_logits || (sequence->n_logit_rows > 0 && !sequence->request->asked.embed);
+}
+
+static iso_status place_decoding(plan *self, engine_sequence *sequence, place at) {
+  iso_engine *engine = self->engine;
+  bool made;
+  sequence->n_drafts = propose(self, sequence);
+  sequence->n_rows = 1 + sequence->n_drafts;
+  int32_t end = sequence->n_cached + sequence->n_rows;
+  ISO_TRY(make_room(engine, at, iso_sequence_pages_missing(engine, sequence, end), &made));
+  if (!made)
+    return ISO_OK;
+  ISO_TRY(iso_sequence_take_pages(engine, sequence, end));
+  self->tokens_left -= sequence->n_drafts;
+  self->logit_rows_left -= sequence->n_drafts;
+  add_to_batch(self, sequence);
+  return ISO_OK;
+}
+
+static iso_status place_prompt(plan *self, engine_sequence *sequence, place at) {
+  if (self->tokens_left <= 0)
+    return ISO_OK;
+  if (sequence->n_pages == 0) {
+    bool started = false;
+    if (!self->is_blocked)
+      ISO_TRY(start(self, sequence, at, &started));
+    self->is_blocked = !started;
+    if (!started)
+      return ISO_OK;
+  }
+  int32_t pending = iso_sequence_pending(sequence);
+  int32_t rows = pending < self->tokens_left ? pending : self->tokens_left;
+  if (wants_all_rows(sequence) && rows > 1 + self->logit_rows_left)
+    rows = 1 + self->logit_rows_left;
+  sequence->n_rows = rows;
+  sequence->n_drafts = 0;
+  self->tokens_left -= rows;
+  if (wants_all_rows(sequence))
+    self->logit_rows_left -= rows - 1;
+  add_to_batch(self, sequence);
+  return ISO_OK;
+}
+
+/* ---- The step ------------------------------------------------------------------------------ */
+
+/* Static batching: the next requests, once all of the last ones have ended. */
+static void form_batch(iso_engine *engine) {
+  int32_t n = 0;
+  for (size_t i = 0; i < engine->n_requests; i++)
+    if (engine->requests[i]->in_batch)
+      return;
+  for (size_t i = 0; i < engine->n_requests; i++) {
+    engine_request *request = engine->requests[i];
+    if (n > 0 && n + request->n_sequences > engine->max_sequences)
+      return;
+    request->in_batch = true;
+    n += request->n_sequences;
+  }
+}
+
+/* Resets the step and counts the rows that decode. */
+static int32_t begin(iso_engine *engine) {
+  engine_batch *batch = &engine->batch;
+  int32_t n = 0;
+  batch->n = batch->n_tokens = batch->n_token_copies = batch->n_logit_rows = 0;
+  batch->wants_logits = batch->wants_hidden = false;
+  for (size_t r = 0; r < engine->n_requests; r++)
+    for (int32_t s = 0; s < engine->requests[r]->n_sequences; s++) {
+      engine_sequence *sequence = &engine->requests[r]->sequences[s];
+      sequence->is_placed = false;
+      n += is_runnable(engine, sequence) && decodes(sequence);
+    }
+  return n < engine->max_sequences ? n : engine->max_sequences;
+}
+
+iso_status iso_engine_schedule(iso_engine *engine) {
+  if (engine->options.batching == ISO_BATCHING_STATIC)
+    form_batch(engine);
+  plan self = {.engine = engine,
+               .tokens_left = engine->max_tokens - begin(engine),
+               .logit_rows_left = engine->max_logit_rows - engine->max_sequences};
+  for (size_t r = 0; r < engine->n_requests; r++)
+    for (int32_t s = 0; s < engine->requests[r]->n_sequences; s++) {
+      engine_sequence *sequence = &engine->requests[r]->sequences[s];
+      place at = {r, s};
+      if (engine->batch.n == engine->max_sequences)
+        return ISO_OK;
+      if (!is_runnable(engine, sequence))
+        continue;
+      ISO_TRY(decodes(sequence) ? place_decoding(&self, sequence, at)
+                                : place_prompt(&self, sequence, at));
+      self.others_hold = self.others_hold || sequence->n_pages > 0;
+    }
+  return ISO_OK;
+}

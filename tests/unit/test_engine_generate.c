@@ -1,0 +1,355 @@
+/* What one request gets: the tokens that stepping the model by hand gives, text in whole code
+ * points, stop strings, ends, logprobs, embeddings, refusals. */
+#include "tests/unit/engine_case.h"
+
+static iso_model *model;
+
+static int open_model(void **state) {
+  (void)state;
+  model = open_case_model();
+  return 0;
+}
+
+static int close_model(void **state) {
+  (void)state;
+  iso_model_close(model);
+  return 0;
+}
+
+/* ---- By hand ------------------------------------------------------------------------------- */
+
+static iso_runtime *make_runtime(void) {
+  iso_runtime_options options = {.devices = "cpu",
+                                 .n_threads = 2,
+                                 .context = CASE_CONTEXT,
+                                 .max_logit_rows = 128,
+                                 .max_tokens = 128,
+                                 .page_size = 16};
+  iso_runtime *runtime;
+  CHECK(iso_runtime_create(model, &options, &runtime));
+  return runtime;
+}
+
+/* Logits of all rows of a sequence. */
+static const float *run_rows(iso_runtime *runtime, const int32_t *tokens, int32_t n) {
+  static const int32_t pages[] = {0, 1, 2, 3, 4, 5, 6, 7};
+  iso_batch_sequence sequence = {
+      .n_tokens = n, .tokens = tokens, .pages = pages, .n_pages = 8, .all_logits = true};
+  CHECK(iso_runtime_step(runtime, &sequence, 1));
+  return iso_runtime_logits(runtime, 0);
+}
+
+static int32_t largest(const float *row) {
+  int32_t best = 0;
+  for (int32_t i = 1; i < CASE_VOCABULARY; i++)
+    if (row[i] > row[best])
+      best = i;
+  return best;
+}
+
+static double logprob(const float *row, int32_t token) {
+  double sum = 0;
+  for (int32_t i = 0; i < CASE_VOCABULARY; i++)
+    sum += exp((double)row[i]);
+  return (double)row[token] - log(sum);
+}
+
+static void test_greedy_tokens_and_logprobs(void **state) {
+  (void)state;
+  iso_runtime *runtime = make_runtime();
+  iso_engine *engine = make_engine(model, NULL);
+  static collected out;
+  for (int32_t n_prompt = 1; n_prompt <= 100; n_prompt += 33) {
+    int32_t tokens[CASE_CONTEXT];
+    fill_prompt(tokens, n_prompt, (uint32_t)n_prompt);
+    iso_request request = case_request(tokens, n_prompt, 20);
+    request.logprobs = true;
+    request.n_top_logprobs = 2;
+    generate(engine, request, &out);
+    assert_int_equal(out.status, ISO_OK);
+    assert_int_equal(out.n_tokens[0], 20);
+    assert_int_equal(out.reason[0], ISO_STOP_LENGTH);
+    assert_int_equal(out.usage.n_prompt, n_prompt);
+    assert_int_equal(out.usage.n_output, 20);
+    double sum = 0;
+    for (int i = 0; i < 20; i++) {
+      const float *row =
+          run_rows(runtime, tokens, n_prompt + i) + (n_prompt + i - 1) * CASE_VOCABULARY;
+      assert_int_equal(out.tokens[0][i], largest(row));
+      assert_float_equal(out.logprobs[0][i], logprob(row, out.tokens[0][i]), 1e-4);
+      assert_int_equal(out.top[0][i].token, out.tokens[0][i]);
+      sum += (double)out.logprobs[0][i];
+      tokens[n_prompt + i] = out.tokens[0][i];
+    }
+    assert_float_equal(out.cumulative[0], sum, 1e-3);
+  }
+  assert_idle(engine);
+  iso_engine_destroy(engine);
+  iso_runtime_destroy(runtime);
+}
+
+static void test_prompt_logprobs(void **state) {
+  (void)state;
+  iso_runtime *runtime = make_runtime();
+  iso_engine *engine = make_engine(model, NULL);
+  static collected out;
+  int32_t tokens[100];
+  fill_prompt(tokens, 100, 3);
+  iso_request request = case_request(tokens, 100, 1);
+  request.prompt_logprobs = true;
+  for (int again = 0; again < 2; again++) { /* a cached prefix must not hide rows */
+    generate(engine, request, &out);
+    const float *rows = run_rows(runtime, tokens, 100);
+    assert_int_equal(out.n_prompt, 100);
+    assert_int_equal(out.prompt[0].token, tokens[0]);
+    assert_true(out.prompt[0].logprob == 0);
+    for (int i = 1; i < 100; i++) {
+      assert_int_equal(out.prompt[i].token, tokens[i]);
+      assert_float_equal(out.prompt[i].logprob,
+                         logprob(rows + (i - 1) * CASE_VOCABULARY, tokens[i]), 1e-4);
+    }
+  }
+  iso_engine_destroy(engine);
+  iso_runtime_destroy(runtime);
+}
+
+static void test_embedding(void **state) {
+  (void)state;
+  iso_engine *engine = make_engine(model, NULL);
+  static collected a, b;
+  int32_t tokens[100];
+  fill_prompt(tokens, 100, 4);
+  iso_request request = case_request(tokens, 100, 0);
+  request.embed = true;
+  generate(engine, request, &a);
+  generate(engine, request, &b);
+  assert_int_equal(a.n_embedding, iso_model_get_config(model)->hidden_size);
+  assert_int_equal(a.n_choices, 0);
+  double length = 0, other = 0;
+  for (int i = 0; i < a.n_embedding; i++) {
+    length += (double)a.embedding[i] * (double)a.embedding[i];
+    assert_true(a.embedding[i] == b.embedding[i]);
+  }
+  assert_float_equal(length, 1, 1e-5);
+  request.n_prompt = 50;
+  generate(engine, request, &b);
+  for (int i = 0; i < a.n_embedding; i++)
+    other += (double)a.embedding[i] * (double)b.embedding[i];
+  assert_true(other < 0.9999);
+  iso_engine_destroy(engine);
+}
+
+/* ---- Text ---------------------------------------------------------------------------------- */
+
+/* The whole text of tokens, decoded at once. */
+static char *decode(const int32_t *tokens, int n) {
+  char *text;
+  size_t length;
+  CHECK(iso_tokenizer_decode(iso_model_get_tokenizer(model), tokens, (size_t)n,
+                             ISO_DETOKENIZE_SKIP_SPECIAL, &text, &length));
+  return text;
+}
+
+/* A prompt whose answer has bytes of longer code points and enough ASCII in a row. */
+static void sample_request(iso_request *request, const int32_t *prompt, uint64_t seed) {
+  *request = case_request(prompt, 8, 60);
+  request->sampling.temperature = 1.0f;
+  request->sampling.seed = seed;
+}
+
+static void test_text_is_whole(void **state) {
+  (void)state;
+  iso_engine *engine = make_engine(model, NULL);
+  int32_t prompt[8];
+  static collected out;
+  fill_prompt(prompt, 8, 5);
+  for (uint64_t seed = 1; seed <= 10; seed++) {
+    iso_request request;
+    sample_request(&request, prompt, seed);
+    generate(engine, request, &out);
+    assert_int_equal(out.n_tokens[0], 60);
+    char *whole = decode(out.tokens[0], 60);
+    assert_string_equal(out.text[0], whole);
+    free(whole);
+  }
+  iso_engine_destroy(engine);
+}
+
+/* Every stop string of two or three bytes that occurs: cut there, nothing of it, all before it. */
+static void test_stop_strings(void **state) {
+  (void)state;
+  iso_engine *engine = make_engine(model, NULL);
+  int32_t prompt[8];
+  static collected whole, out;
+  fill_prompt(prompt, 8, 6);
+  iso_request request;
+  sample_request(&request, prompt, 7);
+  request.logprobs = true;
+  generate(engine, request, &whole);
+  int n_tried = 0;
+  for (size_t at = 0; at + 3 <= whole.length[0]; at++) {
+    char stop[4] = {whole.text[0][at], whole.text[0][at + 1], whole.text[0][at + 2], 0};
+    if ((stop[0] & 0x80) || (stop[1] & 0x80) || (stop[2] & 0x80))
+      continue;
+    const char *const stops[] = {"no such text", stop};
+    request.stop = stops;
+    request.n_stop = 2;
+    generate(engine, request, &out);
+    size_t first = (size_t)(strstr(whole.text[0], stop) - whole.text[0]);
+    assert_int_equal(out.reason[0], ISO_STOP_STRING);
+    assert_string_equal(out.stop[0], stop);
+    assert_int_equal(out.length[0], first);
+    assert_memory_equal(out.text[0], whole.text[0], first);
+    char *text = decode(out.tokens[0], out.n_tokens[0]);
+    assert_true(strlen(text) <= first + 5); /* the last token may reach into it: <unk> is one */
+    free(text);
+    n_tried++;
+  }
+  assert_true(n_tried > 5);
+  assert_idle(engine);
+  iso_engine_destroy(engine);
+}
+
+static void test_min_tokens_and_end(void **state) {
+  (void)state;
+  iso_engine *engine = make_engine(model, NULL);
+  int32_t prompt[8];
+  static collected whole, out;
+  fill_prompt(prompt, 8, 6);
+  iso_request request = case_request(prompt, 8, 40);
+  generate(engine, request, &whole);
+  /* The fifth token ends the answer, unless min_tokens says that it is too early. */
+  request.stop_tokens = &whole.tokens[0][4];
+  request.n_stop_tokens = 1;
+  int first = 0;
+  while (whole.tokens[0][first] != whole.tokens[0][4])
+    first++;
+  generate(engine, request, &out);
+  assert_int_equal(out.reason[0], ISO_STOP_END);
+  assert_int_equal(out.n_tokens[0], first);
+  assert_int_equal(out.usage.n_output, first + 1);
+  request.min_tokens = 30;
+  generate(engine, request, &out);
+  assert_true(out.n_tokens[0] >= 30);
+  for (int i = 0; i < 30; i++)
+    assert_int_not_equal(out.tokens[0][i], whole.tokens[0][4]);
+  iso_engine_destroy(engine);
+}
+
+static void test_logit_bias(void **state) {
+  (void)state;
+  iso_engine *engine = make_engine(model, NULL);
+  int32_t prompt[8];
+  static collected out;
+  fill_prompt(prompt, 8, 6);
+  iso_request request = case_request(prompt, 8, 5);
+  const iso_logit_bias bias[] = {{42, 1000}, {43, -INFINITY}};
+  request.logit_bias = bias;
+  request.n_logit_bias = 2;
+  generate(engine, request, &out);
+  for (int i = 0; i < 5; i++)
+    assert_int_equal(out.tokens[0][i], 42);
+  iso_engine_destroy(engine);
+}
+
+/* ---- Limits -------------------------------------------------------------------------------- */
+
+static void test_context_limit_is_length(void **state) {
+  (void)state;
+  iso_engine *engine = make_engine(model, NULL);
+  int32_t prompt[CASE_CONTEXT];
+  static collected out;
+  fill_prompt(prompt, CASE_CONTEXT, 9);
+  generate(engine, case_request(prompt, 100, 0), &out);
+  assert_int_equal(out.reason[0], ISO_STOP_LENGTH);
+  assert_int_equal(out.n_tokens[0], CASE_CONTEXT - 100);
+  generate(engine, case_request(prompt, CASE_CONTEXT - 1, 1000), &out);
+  assert_int_equal(out.reason[0], ISO_STOP_LENGTH);
+  assert_int_equal(out.n_tokens[0], 1);
+  iso_engine_destroy(engine);
+}
+
+static void assert_refused(iso_engine *engine, iso_request request, iso_status expected) {
+  static collected out;
+  request.context = &out;
+  iso_request_id id;
+  assert_int_equal(iso_engine_submit(engine, &request, &id), expected);
+  assert_true(strlen(iso_status_message()) > 10);
+  assert_idle(engine);
+}
+
+static void test_refusals(void **state) {
+  (void)state;
+  iso_engine_options options = case_options();
+  options.runtime.n_pages = 4;
+  iso_engine *engine = make_engine(model, &options);
+  int32_t prompt[CASE_CONTEXT], bad[1] = {CASE_VOCABULARY};
+  fill_prompt(prompt, CASE_CONTEXT, 10);
+  iso_request good = case_request(prompt, 8, 8), request;
+  assert_refused(engine, case_request(prompt, 0, 8), ISO_ERROR_INVALID_ARGUMENT);
+  assert_refused(engine, case_request(bad, 1, 8), ISO_ERROR_INVALID_ARGUMENT);
+  assert_refused(engine, case_request(prompt, 64, 0), ISO_ERROR_LIMIT); /* the pool */
+  assert_refused(engine, case_request(prompt, 60, 8), ISO_ERROR_LIMIT);
+  assert_refused(engine, case_request(prompt, CASE_CONTEXT, 1), ISO_ERROR_LIMIT);
+  request = good, request.on_event = NULL;
+  assert_refused(engine, request, ISO_ERROR_INVALID_ARGUMENT);
+  request = good, request.sampling.temperature = NAN;
+  assert_refused(engine, request, ISO_ERROR_INVALID_ARGUMENT);
+  request = good, request.sampling.top_p = 1.5f;
+  assert_refused(engine, request, ISO_ERROR_INVALID_ARGUMENT);
+  request = good, request.n = -1;
+  assert_refused(engine, request, ISO_ERROR_INVALID_ARGUMENT);
+  request = good, request.n = 3, request.best_of = 2;
+  assert_refused(engine, request, ISO_ERROR_INVALID_ARGUMENT);
+  request = good, request.n = 3, request.beam_width = 2;
+  assert_refused(engine, request, ISO_ERROR_INVALID_ARGUMENT);
+  request = good, request.n = 1000000;
+  assert_refused(engine, request, ISO_ERROR_INVALID_ARGUMENT);
+  request = good, request.max_tokens = INT32_MIN;
+  assert_refused(engine, request, ISO_ERROR_INVALID_ARGUMENT);
+  request = good, request.n_top_logprobs = 21;
+  assert_refused(engine, request, ISO_ERROR_INVALID_ARGUMENT);
+  request = good, request.stop_tokens = bad, request.n_stop_tokens = 1;
+  assert_refused(engine, request, ISO_ERROR_INVALID_ARGUMENT);
+  const char *const empty[] = {""};
+  request = good, request.stop = empty, request.n_stop = 1;
+  assert_refused(engine, request, ISO_ERROR_INVALID_ARGUMENT);
+  const iso_logit_bias bias = {1, NAN};
+  request = good, request.logit_bias = &bias, request.n_logit_bias = 1;
+  assert_refused(engine, request, ISO_ERROR_INVALID_ARGUMENT);
+  static collected out;
+  generate(engine, good, &out);
+  assert_int_equal(out.n_tokens[0], 8);
+  iso_engine_destroy(engine);
+}
+
+static void test_pool_too_small_says_what_fits(void **state) {
+  (void)state;
+  iso_engine_options options = case_options();
+  options.runtime.n_pages = 0;
+  options.kv_memory_bytes = 100000;
+  iso_engine *engine = NULL;
+  assert_int_equal(iso_engine_create(model, &options, &engine), ISO_ERROR_OUT_OF_MEMORY);
+  assert_non_null(strstr(iso_status_message(), "needs"));
+  assert_non_null(strstr(iso_status_message(), "would fit"));
+  options.kv_memory_bytes = 1 << 20;
+  CHECK(iso_engine_create(model, &options, &engine));
+  assert_int_equal(stats_of(engine).n_pages, (1 << 20) / (2 * 3 * 2 * 16 * 32 * 4));
+  iso_engine_destroy(engine);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_greedy_tokens_and_logprobs),
+      cmocka_unit_test(test_prompt_logprobs),
+      cmocka_unit_test(test_embedding),
+      cmocka_unit_test(test_text_is_whole),
+      cmocka_unit_test(test_stop_strings),
+      cmocka_unit_test(test_min_tokens_and_end),
+      cmocka_unit_test(test_logit_bias),
+      cmocka_unit_test(test_context_limit_is_length),
+      cmocka_unit_test(test_refusals),
+      cmocka_unit_test(test_pool_too_small_says_what_fits),
+  };
+  return cmocka_run_group_tests(tests, open_model, close_model);
+}
