@@ -3,7 +3,8 @@
 #define C(NAME) (1u << ISO_COMMAND_##NAME)
 #define C_ALL 0xffffffffu
 #define C_GENERATE (C(RUN) | C(CHAT))
-#define C_RUNTIME (C_GENERATE | C(BENCH) | C(VERIFY) | C(PERPLEXITY))
+#define C_ENGINE C(SERVE)
+#define C_RUNTIME (C_GENERATE | C_ENGINE | C(BENCH) | C(VERIFY) | C(PERPLEXITY))
 #define C_MODEL (C_RUNTIME | C(INSPECT) | C(TOKENIZE))
 
 const iso_option_row iso_option_rows[] = {

@@ -5,36 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/spelling.h"
 #include "tools/option_table.h"
-
-/* Edits between two words, insertion, deletion, change and swap counting one each (optimal
- * string alignment); words longer than the table count as far. */
-static int edit_distance(const char *a, const char *b) {
-  enum { LIMIT = 32 };
-  int table[LIMIT + 1][LIMIT + 1];
-  int n = (int)strlen(a), m = (int)strlen(b);
-  if (n > LIMIT || m > LIMIT)
-    return LIMIT;
-  for (int i = 0; i <= n; i++)
-    for (int j = 0; j <= m; j++) {
-      if (i == 0 || j == 0) {
-        table[i][j] = i + j;
-        continue;
-      }
-      int best = table[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
-      if (table[i - 1][j] + 1 < best)
-        best = table[i - 1][j] + 1;
-      if (table[i][j - 1] + 1 < best)
-        best = table[i][j - 1] + 1;
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
-          table[i - 2][j - 2] + 1 < best)
-        best = table[i - 2][j - 2] + 1;
-      table[i][j] = best;
-    }
-  return table[n][m];
-}
-
-enum { NEAR = 3 }; /* more edits than this are another word */
 
 iso_command iso_command_find(const char *name) {
   for (int i = 0; i < ISO_COMMAND_COUNT; i++)
@@ -45,9 +17,9 @@ iso_command iso_command_find(const char *name) {
 
 const char *iso_command_nearest(const char *name) {
   const char *nearest = NULL;
-  int best = NEAR;
+  int best = ISO_SPELLING_NEAR;
   for (int i = 0; i < ISO_COMMAND_COUNT; i++) {
-    int distance = edit_distance(name, iso_command_rows[i].name);
+    int distance = iso_spelling_distance(name, iso_command_rows[i].name);
     if (distance < best) {
       best = distance;
       nearest = iso_command_rows[i].name;
@@ -83,12 +55,12 @@ static iso_status unknown_option(iso_command command, const char *argument) {
   const char *name = argument + strspn(argument, "-"), *nearest = NULL;
   char word[64];
   snprintf(word, sizeof word, "%.*s", (int)strcspn(name, "="), name);
-  int best = NEAR;
+  int best = ISO_SPELLING_NEAR;
   for (int i = 0; i < iso_option_row_count; i++) {
     const char *names[2] = {iso_option_rows[i].long_name, iso_option_rows[i].alias};
     for (int k = 0; takes(&iso_option_rows[i], command) && k < 2; k++)
-      if (names[k] && edit_distance(word, names[k]) < best) {
-        best = edit_distance(word, names[k]);
+      if (names[k] && iso_spelling_distance(word, names[k]) < best) {
+        best = iso_spelling_distance(word, names[k]);
         nearest = names[k];
       }
   }
@@ -97,6 +69,11 @@ static iso_status unknown_option(iso_command command, const char *argument) {
                     nearest);
   return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "unknown option %s; see isomer %s --help", argument,
                   iso_command_rows[command].name);
+}
+
+iso_status iso_options_check_name(iso_command command, const char *long_name) {
+  return find_long(command, long_name, strlen(long_name)) ? ISO_OK
+                                                          : unknown_option(command, long_name);
 }
 
 static iso_status store(const iso_option_row *row, const char *text, iso_options *options) {
@@ -140,7 +117,7 @@ static iso_status store(const iso_option_row *row, const char *text, iso_options
 
 iso_status iso_options_parse(iso_command command, int argc, char **argv,
                              iso_options *out_options) {
-  *out_options = (iso_options){0};
+  *out_options = (iso_options){.argc = argc, .argv = argv};
   for (int i = 0; i < iso_option_row_count; i++)
     if (iso_option_rows[i].default_value)
       ISO_TRY(store(&iso_option_rows[i], iso_option_rows[i].default_value, out_options));

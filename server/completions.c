@@ -1,0 +1,206 @@
+/* /v1/completions */
+#include "server/job.h"
+
+#include <string.h>
+
+static bool prepare(iso_job *job, iso_api_error *refusal) {
+  iso_fields *fields = &job->fields;
+  if (fields->max_tokens < 0)
+    fields->max_tokens = 16; /* as OpenAI has it */
+  job->prompt_only = fields->max_tokens == 0;
+  if (job->prompt_only && !fields->echo)
+    return iso_refuse(refusal, 400, "max_tokens", "invalid_value",
+                      "'max_tokens' must be at least 1; 0 goes with \"echo\": true");
+  if (job->prompt_only)
+    fields->max_tokens = 1; /* its token is not shown */
+  if (!iso_read_stream_options(job, refusal) || !iso_job_set_request(job, refusal))
+    return false;
+  job->request.logprobs = fields->completion_logprobs >= 0;
+  job->request.n_top_logprobs = job->request.logprobs ? fields->completion_logprobs : 0;
+  job->request.prompt_logprobs = job->request.logprobs && fields->echo;
+  return iso_job_add_prompts(job, fields->prompt, "prompt", fields->echo, refusal);
+}
+
+/* Visits an answer's tokens: those of one event, or of all. */
+typedef struct token_walk {
+  const iso_event_letter *letter; /* NULL: the event alone */
+  const iso_event *event;
+  const iso_event_letter *own; /* where to go on after another answer's prompt */
+  int32_t index;
+} token_walk;
+
+/* The prompt's tokens come once, with the first choice, and are part of every choice. */
+static token_walk walk_begin(const iso_job *job, const iso_answer *answer, const iso_event *event) {
+  int n = job->n_answers / job->n_prompts;
+  const iso_answer *first = answer - answer->index % n;
+  bool shared = first != answer && first->first && first->first->event.is_prompt;
+  const iso_event_letter *letter = event ? NULL : shared ? first->first : answer->first;
+  return (token_walk){.letter = letter,
+                      .event = event    ? event
+                               : letter ? &letter->event
+                                        : NULL,
+                      .own = shared ? answer->first : NULL};
+}
+
+static const iso_event_token *walk_next(token_walk *walk) {
+  while (walk->event && walk->index >= walk->event->n_tokens) {
+    walk->letter = walk->letter ? walk->letter->next : NULL;
+    if (walk->own && !(walk->letter && walk->letter->event.is_prompt)) {
+      walk->letter = walk->own;
+      walk->own = NULL;
+    }
+    walk->event = walk->letter ? &walk->letter->event : NULL;
+    walk->index = 0;
+  }
+  return walk->event ? &walk->event->tokens[walk->index++] : NULL;
+}
+
+static bool is_first_of_prompt(const token_walk *walk, size_t count) {
+  return walk->event->is_prompt && count == 0;
+}
+
+static void write_top(const iso_model *model, const iso_event_token *token, iso_json_writer *w) {
+  iso_json_begin(w, NULL, '{');
+  for (int32_t i = 0; i < token->n_top; i++) {
+    size_t length = 0;
+    const char *bytes = iso_token_bytes(model, token->top[i].token, &length);
+    char key[256];
+    if (length >= sizeof key)
+      length = sizeof key - 1;
+    memcpy(key, bytes, length);
+    key[length] = 0;
+    iso_write_logprob(w, key, token->top[i].logprob);
+  }
+  iso_json_end(w, '}');
+}
+
+/* OpenAI's four parallel arrays. The first token of a prompt has no probability. */
+static void write_logprobs(const iso_job *job, iso_answer *answer, const iso_event *event,
+                           iso_json_writer *w) {
+  const iso_model *model = job->server->model;
+  const iso_event_token *token;
+  size_t before = answer->begun ? 1 : 0, count; /* a streamed answer's later pieces start nothing */
+  if (!job->request.logprobs) {
+    iso_json_null(w, "logprobs");
+    return;
+  }
+  iso_json_begin(w, "logprobs", '{');
+  iso_json_begin(w, "tokens", '[');
+  for (token_walk walk = walk_begin(job, answer, event); (token = walk_next(&walk));)
+    iso_write_token(model, w, NULL, token->chosen.token);
+  iso_json_end(w, ']');
+  iso_json_begin(w, "token_logprobs", '[');
+  count = before;
+  for (token_walk walk = walk_begin(job, answer, event); (token = walk_next(&walk)); count++)
+    if (is_first_of_prompt(&walk, count))
+      iso_json_null(w, NULL);
+    else
+      iso_write_logprob(w, NULL, token->chosen.logprob);
+  iso_json_end(w, ']');
+  if (job->request.n_top_logprobs > 0) {
+    iso_json_begin(w, "top_logprobs", '[');
+    count = before;
+    for (token_walk walk = walk_begin(job, answer, event); (token = walk_next(&walk)); count++)
+      if (is_first_of_prompt(&walk, count))
+        iso_json_null(w, NULL);
+      else
+        write_top(model, token, w);
+    iso_json_end(w, ']');
+  } else {
+    iso_json_null(w, "top_logprobs");
+  }
+  iso_json_begin(w, "text_offset", '[');
+  for (token_walk walk = walk_begin(job, answer, event); (token = walk_next(&walk));) {
+    size_t length = 0;
+    iso_token_bytes(model, token->chosen.token, &length);
+    iso_json_int(w, NULL, (int64_t)answer->text_offset);
+    answer->text_offset += length;
+  }
+  iso_json_end(w, ']');
+  iso_json_end(w, '}');
+}
+
+static void begin_object(const iso_job *job, iso_json_writer *w) {
+  iso_json_begin(w, NULL, '{');
+  iso_json_string(w, "id", job->id);
+  iso_json_string(w, "object", "text_completion");
+  iso_json_int(w, "created", (int64_t)job->created);
+  iso_json_string(w, "model", job->server->options.model_name);
+}
+
+static void write_result(iso_job *job, iso_json_writer *w) {
+  begin_object(job, w);
+  iso_json_begin(w, "choices", '[');
+  for (int i = 0; i < job->n_answers; i++) {
+    iso_answer *answer = &job->answers[i];
+    iso_json_begin(w, NULL, '{');
+    iso_json_int(w, "index", i);
+    iso_write_answer_text(job, answer, "text", w);
+    write_logprobs(job, answer, NULL, w);
+    iso_json_string(w, "finish_reason",
+                    job->prompt_only ? "length" : iso_finish_reason(answer->reason));
+    iso_json_end(w, '}');
+  }
+  iso_json_end(w, ']');
+  iso_write_usage(job, w);
+  iso_json_end(w, '}');
+}
+
+static void write_chunk(const iso_job *job, iso_answer *answer, const char *text, size_t length,
+                        const iso_event *event, iso_json_writer *w) {
+  bool ends = event && event->kind == ISO_EVENT_CHOICE;
+  iso_sse_begin(w);
+  begin_object(job, w);
+  iso_json_begin(w, "choices", '[');
+  iso_json_begin(w, NULL, '{');
+  iso_json_int(w, "index", answer->index);
+  iso_json_text(w, "text", text, length);
+  if (event && event->n_tokens > 0)
+    write_logprobs(job, answer, event, w);
+  else
+    iso_json_null(w, "logprobs");
+  if (ends)
+    iso_json_string(w, "finish_reason",
+                    job->prompt_only ? "length" : iso_finish_reason(event->reason));
+  else
+    iso_json_null(w, "finish_reason");
+  iso_json_end(w, '}');
+  iso_json_end(w, ']');
+  if (job->include_usage)
+    iso_json_null(w, "usage");
+  iso_json_end(w, '}');
+  iso_sse_end(w);
+}
+
+static void write_event(iso_job *job, iso_answer *answer, const iso_event *event,
+                        iso_json_writer *w) {
+  const iso_prompt *prompt = iso_answer_prompt(job, answer);
+  if (!answer->begun && prompt->text)
+    write_chunk(job, answer, prompt->text, prompt->text_length, event->is_prompt ? event : NULL, w);
+  if (event->is_prompt)
+    return;
+  if (event->kind == ISO_EVENT_CHOICE || event->length > 0 ||
+      (job->request.logprobs && event->n_tokens > 0))
+    write_chunk(job, answer, event->kind == ISO_EVENT_TEXT ? event->text : "",
+                event->kind == ISO_EVENT_TEXT ? event->length : 0, event, w);
+}
+
+static void write_last(iso_job *job, iso_json_writer *w) {
+  if (job->include_usage) {
+    iso_sse_begin(w);
+    begin_object(job, w);
+    iso_json_begin(w, "choices", '[');
+    iso_json_end(w, ']');
+    iso_write_usage(job, w);
+    iso_json_end(w, '}');
+    iso_sse_end(w);
+  }
+  iso_sse_done(w);
+}
+
+const iso_format iso_format_completion = {.body = ISO_BODY_COMPLETION,
+                                          .id_prefix = "cmpl",
+                                          .prepare = prepare,
+                                          .write_result = write_result,
+                                          .write_event = write_event,
+                                          .write_last = write_last};

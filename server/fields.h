@@ -1,0 +1,50 @@
+/* Request bodies as typed fields, by the table fields.def. */
+#ifndef ISOMER_SERVER_FIELDS_H
+#define ISOMER_SERVER_FIELDS_H
+
+#include <cjson/cJSON.h>
+
+#include "server/server_internal.h"
+
+typedef enum iso_body {
+  ISO_BODY_CHAT,
+  ISO_BODY_COMPLETION,
+  ISO_BODY_VLLM, /* vLLM's demo server: {"prompt": ...} */
+  ISO_BODY_TGI,  /* {"inputs": ..., "parameters": {...}} */
+  ISO_BODY_TGI_PARAMETERS,
+  ISO_BODY_EMBEDDING,
+  ISO_BODY_TOKENIZE,
+  ISO_BODY_DETOKENIZE,
+  ISO_BODY_COUNT
+} iso_body;
+
+typedef struct iso_fields {
+  const char *model, *cache_salt, *encoding_format;
+  const cJSON *messages, *tools, *tool_choice, *template_variables, *prompt, *parameters;
+  const cJSON *stream_options, *stop, *stop_token_ids, *logit_bias, *response_format;
+  const cJSON *user; /* of rows that are ignored or refused: never set */
+  bool add_generation_prompt, add_special_tokens, stream, echo, logprobs, details, prompt_details;
+  bool skip_special_tokens, ignore_eos, do_sample, use_beam_search, early_stopping;
+  bool return_token_strings;
+  int32_t n, best_of, top_logprobs, max_tokens, max_completion_tokens, min_tokens, top_k;
+  int32_t beam_width, priority, truncate, dimensions;
+  int32_t completion_logprobs; /* -1: not asked for */
+  int64_t seed;
+  double temperature, top_p, min_p, presence_penalty, frequency_penalty, repetition_penalty;
+  double length_penalty;
+  uint64_t given[2]; /* bit i: row i of the table is there and not null */
+} iso_fields;
+
+/* Defaults of every field; max_tokens -1: not given. */
+void iso_fields_init(iso_fields *fields);
+/* Reads an object's members. Unknown ones are refused, naming the nearest. Strings and JSON belong
+ * to `object`. Any thread. */
+bool iso_fields_read(const cJSON *object, iso_body body, iso_fields *fields,
+                     iso_api_error *refusal);
+/* Whether the member called `name` was given. */
+bool iso_fields_given(const iso_fields *fields, iso_body body, const char *name);
+
+/* JSON schema (OpenAPI 3.1) of a body. */
+void iso_fields_write_schema(iso_json_writer *writer, const char *key, iso_body body);
+
+#endif

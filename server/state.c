@@ -1,0 +1,123 @@
+/* What the server says about itself: /health, /info, /metrics, /v1/models and the page. */
+#include "server/routes.h"
+
+#include "server/ui/page.h"
+#include <stdlib.h>
+#include <string.h>
+
+static const char *state_of(iso_server *server) {
+  if (server->draining)
+    return "draining";
+  if (!server->engine)
+    return "loading";
+  return iso_engine_health(server->engine) == ISO_OK ? "ready" : "failed";
+}
+
+static int status_of(const char *state) { return strcmp(state, "ready") == 0 ? 200 : 503; }
+
+static void write_load(iso_server *server, iso_json_writer *w) {
+  iso_engine_stats stats;
+  if (!server->engine)
+    return;
+  iso_engine_get_stats(server->engine, &stats);
+  iso_json_string(w, "runs_on", iso_engine_describe(server->engine));
+  iso_json_int(w, "running", stats.n_running);
+  iso_json_int(w, "waiting", stats.n_waiting);
+  iso_json_number(w, "kv_pages_used", stats.n_pages_used);
+  iso_json_number(w, "kv_pages", stats.n_pages);
+}
+
+void iso_handle_health(iso_server *server, iso_exchange *exchange) {
+  const char *state = state_of(server);
+  iso_json_writer w = {0};
+  iso_json_begin(&w, NULL, '{');
+  iso_json_string(&w, "status", state);
+  if (strcmp(state, "failed") == 0)
+    iso_json_string(&w, "reason", iso_status_message());
+  write_load(server, &w);
+  iso_json_end(&w, '}');
+  iso_respond_json(server, exchange, status_of(state), &w);
+}
+
+void iso_handle_live(iso_server *server, iso_exchange *exchange) {
+  (void)server;
+  iso_http_respond(exchange, 200, "text/plain", "live\n", 5);
+}
+
+void iso_handle_ready(iso_server *server, iso_exchange *exchange) {
+  const char *state = state_of(server);
+  char line[32];
+  int length = snprintf(line, sizeof line, "%s\n", state);
+  iso_http_respond(exchange, status_of(state), "text/plain", line, (size_t)length);
+}
+
+void iso_handle_metrics(iso_server *server, iso_exchange *exchange) {
+  iso_printer text = {0};
+  iso_metrics_print(&server->metrics, server->engine, iso_http_connection_count(server->http),
+                    iso_http_exchange_count(server->http), &text);
+  iso_http_respond(exchange, text.failed ? 503 : 200, "text/plain; version=0.0.4; charset=utf-8",
+                   text.data ? text.data : "", text.failed ? 0 : text.size);
+  free(text.data);
+}
+
+static void write_model(iso_server *server, iso_json_writer *w) {
+  const iso_engine_options *options = iso_engine_get_options(server->engine);
+  iso_json_begin(w, NULL, '{');
+  iso_json_string(w, "id", server->options.model_name);
+  iso_json_string(w, "object", "model");
+  iso_json_int(w, "created", (int64_t)server->started);
+  iso_json_string(w, "owned_by", "isomer");
+  iso_json_int(w, "max_model_len", options->runtime.context);
+  iso_json_end(w, '}');
+}
+
+void iso_handle_models(iso_server *server, iso_exchange *exchange) {
+  iso_json_writer w = {0};
+  iso_json_begin(&w, NULL, '{');
+  iso_json_string(&w, "object", "list");
+  iso_json_begin(&w, "data", '[');
+  if (server->engine)
+    write_model(server, &w);
+  iso_json_end(&w, ']');
+  iso_json_end(&w, '}');
+  iso_respond_json(server, exchange, 200, &w);
+}
+
+void iso_handle_info(iso_server *server, iso_exchange *exchange) {
+  iso_json_writer w = {0};
+  iso_json_begin(&w, NULL, '{');
+  iso_json_string(&w, "version", ISO_VERSION_STRING);
+  iso_json_string(&w, "model_id", server->options.model_name);
+  iso_json_string(&w, "status", state_of(server));
+  if (server->engine) {
+    const iso_model_config *config = iso_model_get_config(server->model);
+    const iso_engine_options *options = iso_engine_get_options(server->engine);
+    write_load(server, &w);
+    iso_json_string(&w, "architecture", config->architecture);
+    iso_json_int(&w, "vocabulary_size", config->vocabulary_size);
+    iso_json_int(&w, "trained_context", config->context_length);
+    iso_json_int(&w, "max_total_tokens", options->runtime.context);
+    iso_json_int(&w, "max_batch_tokens", options->runtime.max_tokens);
+    iso_json_int(&w, "max_concurrent_requests", options->runtime.max_sequences);
+    iso_json_int(&w, "max_queue", options->max_queue);
+    iso_json_int(&w, "page_size", options->runtime.page_size);
+    iso_json_bool(&w, "prefix_cache", !options->no_prefix_cache);
+    iso_json_string(&w, "batching",
+                    options->batching == ISO_BATCHING_STATIC ? "static" : "continuous");
+    iso_json_bool(&w, "chat_template", iso_model_get_chat_template(server->model) != NULL);
+  }
+  iso_json_int(&w, "connections", iso_http_connection_count(server->http));
+  iso_json_number(&w, "uptime_seconds", (double)(time(NULL) - server->started));
+  iso_json_end(&w, '}');
+  iso_respond_json(server, exchange, 200, &w);
+}
+
+void iso_handle_page(iso_server *server, iso_exchange *exchange) {
+  (void)server;
+  iso_http_add_header(exchange, "Content-Security-Policy",
+                      "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
+                      "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "
+                      "frame-ancestors 'none'");
+  iso_http_add_header(exchange, "X-Content-Type-Options", "nosniff");
+  iso_http_respond(exchange, 200, "text/html; charset=utf-8", iso_ui_page, iso_ui_page_length);
+}

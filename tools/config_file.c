@@ -1,0 +1,131 @@
+#include "tools/config_file.h"
+
+#include "core/json.h"
+#include "tools/option_table.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_CONFIG_BYTES = 1 << 20, MAX_CONFIG_DEPTH = 4 };
+
+typedef struct argument_list {
+  iso_command command;
+  char **items;
+  int n, capacity;
+} argument_list;
+
+static iso_status add(argument_list *list, char *text) {
+  if (!text || list->n == list->capacity) {
+    int wanted = 2 * list->capacity + 16;
+    char **grown = text ? realloc(list->items, (size_t)wanted * sizeof *grown) : NULL;
+    if (!grown)
+      return iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory for the options of a file");
+    list->items = grown;
+    list->capacity = wanted;
+  }
+  list->items[list->n++] = text;
+  return ISO_OK;
+}
+
+/* "--name=value", as on the command line, so that the same checks and sentences apply. */
+static iso_status add_option(argument_list *list, const char *name, const char *value) {
+  size_t bytes = strlen(name) + (value ? strlen(value) : 0) + 4;
+  char *text = malloc(bytes);
+  if (text)
+    snprintf(text, bytes, value ? "--%s=%s" : "--%s", name, value);
+  return add(list, text);
+}
+
+static iso_status add_member(argument_list *list, const char *name, const cJSON *value) {
+  char number[40];
+  if (cJSON_IsString(value))
+    return add_option(list, name, value->valuestring);
+  if (cJSON_IsNumber(value)) {
+    snprintf(number, sizeof number, "%.15g", value->valuedouble);
+    return add_option(list, name, number);
+  }
+  if (cJSON_IsTrue(value))
+    return add_option(list, name, NULL);
+  if (cJSON_IsFalse(value) || cJSON_IsNull(value))
+    return iso_options_check_name(list->command, name);
+  if (!cJSON_IsArray(value))
+    return iso_fail(ISO_ERROR_INVALID_ARGUMENT,
+                    "\"%s\" must be a string, a number, true, false or an array", name);
+  for (const cJSON *item = value->child; item; item = item->next) {
+    if (cJSON_IsArray(item))
+      return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "\"%s\" holds an array in an array", name);
+    ISO_TRY(add_member(list, name, item));
+  }
+  return ISO_OK;
+}
+
+static iso_status add_members(argument_list *list, const cJSON *root) {
+  if (!cJSON_IsObject(root))
+    return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "must hold a JSON object of options");
+  for (const cJSON *item = root->child; item; item = item->next) {
+    if (strcmp(item->string, "config") == 0)
+      return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "\"config\" cannot name a further file");
+    ISO_TRY(add_member(list, item->string, item));
+  }
+  return ISO_OK;
+}
+
+iso_status iso_config_file_apply(iso_command command, iso_options *options) {
+  cJSON *root = NULL;
+  argument_list list = {.command = command};
+  iso_options parsed;
+  const char *path = options->config;
+  if (!path)
+    return ISO_OK;
+  ISO_TRY(iso_json_read_file(path, MAX_CONFIG_BYTES, MAX_CONFIG_DEPTH, &root));
+  iso_status status = add_members(&list, root);
+  cJSON_Delete(root);
+  if (status == ISO_OK)
+    status = iso_options_parse(command, list.n, list.items, &parsed);
+  iso_fail_context(status, "%s", path);
+  for (int i = 0; i < options->argc && status == ISO_OK; i++)
+    status = add(&list, options->argv[i]);
+  return status == ISO_OK ? iso_options_parse(command, list.n, list.items, options) : status;
+}
+
+static void print_value(cJSON *root, const iso_option_row *row, const iso_options *options) {
+  const void *field = (const char *)options + row->offset;
+  bool secret = strcmp(row->long_name, "api-key") == 0;
+  switch (row->type) {
+  case ISO_OPTION_STRING:
+    if (*(const char *const *)field)
+      cJSON_AddStringToObject(root, row->long_name, *(const char *const *)field);
+    else
+      cJSON_AddNullToObject(root, row->long_name);
+    break;
+  case ISO_OPTION_INT:
+    cJSON_AddNumberToObject(root, row->long_name, (double)*(const int64_t *)field);
+    break;
+  case ISO_OPTION_FLOAT:
+    cJSON_AddNumberToObject(root, row->long_name, *(const double *)field);
+    break;
+  case ISO_OPTION_FLAG:
+    cJSON_AddBoolToObject(root, row->long_name, *(const bool *)field);
+    break;
+  case ISO_OPTION_LIST: {
+    const iso_option_list *list = field;
+    cJSON *array = cJSON_AddArrayToObject(root, row->long_name);
+    for (int i = 0; i < list->n; i++)
+      cJSON_AddItemToArray(array, cJSON_CreateString(secret ? "(not shown)" : list->items[i]));
+    break;
+  }
+  }
+}
+
+void iso_config_print(iso_command command, const iso_options *options, FILE *stream) {
+  cJSON *root = cJSON_CreateObject();
+  for (int i = 0; i < iso_option_row_count; i++) {
+    const iso_option_row *row = &iso_option_rows[i];
+    if ((row->commands >> command & 1) && strcmp(row->long_name, "help") != 0 &&
+        strcmp(row->long_name, "config") != 0)
+      print_value(root, row, options);
+  }
+  char *text = cJSON_Print(root);
+  fprintf(stream, "%s\n", text ? text : "{}");
+  free(text);
+  cJSON_Delete(root);
+}

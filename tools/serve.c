@@ -1,0 +1,122 @@
+#include "tools/config_file.h"
+#include "tools/engine_options.h"
+#include "tools/tool.h"
+
+#include "core/file.h"
+#include "core/progress.h"
+#include "server/server.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Most keys of --api-key and --api-key-file together. */
+enum { MAX_KEYS = 1024, MAX_KEY_FILE = 1 << 20 };
+
+typedef struct serving {
+  iso_options *options;
+  iso_model *model, *draft;
+  iso_engine *engine;
+  const char *keys[MAX_KEYS];
+  int n_keys;
+  char *key_text; /* of --api-key-file */
+  char name[256];
+} serving;
+
+static iso_status load(void *context, iso_engine **out_engine) {
+  serving *self = context;
+  iso_progress_bar bar;
+  iso_progress_bar_begin(&bar, stderr);
+  ISO_TRY(iso_tool_open_model(self->options, false, &self->model));
+  ISO_TRY(iso_tool_create_engine(self->model, self->options, &bar, &self->draft, &self->engine));
+  ISO_TRY(iso_engine_start(self->engine));
+  *out_engine = self->engine;
+  return ISO_OK;
+}
+
+static iso_status read_keys(serving *self) {
+  const iso_options *options = self->options;
+  for (int i = 0; i < options->api_key.n; i++)
+    self->keys[self->n_keys++] = options->api_key.items[i];
+  size_t length = 0;
+  if (options->api_key_file)
+    ISO_TRY(iso_file_read(options->api_key_file, MAX_KEY_FILE, &self->key_text, &length));
+  char *rest = self->key_text;
+  for (char *line; rest && (line = strsep(&rest, "\r\n"));) {
+    if (!*line)
+      continue;
+    if (self->n_keys == MAX_KEYS)
+      return iso_fail(ISO_ERROR_LIMIT, "more than %d API keys", MAX_KEYS);
+    self->keys[self->n_keys++] = line;
+  }
+  for (int i = 0; i < self->n_keys; i++)
+    if (!*self->keys[i])
+      return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "an API key is empty");
+  if (options->api_key_file && self->n_keys == options->api_key.n)
+    return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "%s holds no API key", options->api_key_file);
+  return ISO_OK;
+}
+
+/* The file's or folder's name, without its end: "models/Qwen3-0.6B-Q8_0.gguf" is Qwen3-0.6B-Q8_0.
+ */
+static void name_model(serving *self) {
+  const char *path = self->options->model;
+  size_t length = strlen(path);
+  while (length > 1 && path[length - 1] == '/')
+    length--;
+  size_t start = length;
+  while (start > 0 && path[start - 1] != '/')
+    start--;
+  if (length - start > 5 && strncmp(path + length - 5, ".gguf", 5) == 0)
+    length -= 5;
+  snprintf(self->name, sizeof self->name, "%.*s", (int)(length - start), path + start);
+}
+
+static iso_status serve(serving *self) {
+  const iso_options *options = self->options;
+  bool no_log = options->access_log && strcmp(options->access_log, "none") == 0;
+  const iso_server_options server = {
+      .host = options->host,
+      .port = (int)options->port,
+      .model_name = options->served_model_name ? options->served_model_name : self->name,
+      .max_body = (size_t)options->max_body << 20,
+      .max_connections = (int)options->max_connections,
+      .receive_seconds = options->receive_timeout,
+      .idle_seconds = options->idle_timeout,
+      .request_seconds = options->request_timeout,
+      .drain_seconds = options->drain_timeout,
+      .api_keys = self->keys,
+      .n_api_keys = self->n_keys,
+      .cors_origins = options->cors_origin.items,
+      .n_cors_origins = options->cors_origin.n,
+      .access_log = no_log ? NULL : options->access_log,
+      .log_prompts = options->log_prompts};
+  return iso_server_run(&server, load, self);
+}
+
+iso_status iso_command_serve(iso_options *options, int *out_exit) {
+  (void)out_exit;
+  ISO_TRY(iso_config_file_apply(ISO_COMMAND_SERVE, options));
+  /* A model on the command line goes before the file's. */
+  if (options->words.n > 0)
+    options->model = NULL;
+  ISO_TRY(iso_options_take_model(options));
+  if (options->words.n > 0)
+    return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "\"%s\" is one word too many",
+                    options->words.items[0]);
+  serving *self = calloc(1, sizeof *self);
+  if (!self)
+    return iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory to serve");
+  self->options = options;
+  name_model(self);
+  iso_status status = read_keys(self);
+  if (status == ISO_OK) {
+    iso_config_print(ISO_COMMAND_SERVE, options, stderr);
+    status = serve(self);
+  }
+  iso_engine_destroy(self->engine);
+  iso_model_close(self->draft);
+  iso_model_close(self->model);
+  free(self->key_text);
+  free(self);
+  return status;
+}
