@@ -82,14 +82,23 @@ static iso_status parse_spec(const char *spec, char out_name[32], uint32_t *out_
   return ISO_OK;
 }
 
-/* Says why a device is not there, before the driver is asked to open it. */
-static iso_status check_present(const iso_loaded_backend *backend, uint32_t index) {
+/* Says why a device is not there, before the driver is asked to open it. One that is software is
+ * only taken when its index is given: nobody wants it by mistake. */
+static iso_status check_present(const iso_loaded_backend *backend, uint32_t index, bool is_given) {
   iso_device_info *infos;
   uint32_t count;
   char reason[256];
   ISO_TRY(iso_backend_enumerate(backend, &infos, &count, reason));
+  bool is_software = !is_given && index < count && infos[index].features & ISO_FEATURE_SOFTWARE;
+  char device[sizeof infos->name] = "";
+  if (is_software)
+    snprintf(device, sizeof device, "%s", infos[index].name);
   free(infos);
   const char *name = backend->backend.name;
+  if (is_software)
+    return iso_fail(ISO_ERROR_NOT_FOUND,
+                    "%s has no device but a software one, %s; write %s:%u if that is wanted", name,
+                    device, name, index);
   if (count == 0)
     return iso_fail(ISO_ERROR_NOT_FOUND, "%s has no device: %s", name,
                     *reason ? reason : "none was found");
@@ -137,7 +146,7 @@ iso_status iso_device_open(iso_registry *registry, const char *spec,
   const iso_loaded_backend *backend = NULL;
   ISO_TRY(parse_spec(spec, name, &index));
   ISO_TRY(iso_registry_find(registry, name, &backend));
-  ISO_TRY(check_present(backend, index));
+  ISO_TRY(check_present(backend, index, strchr(spec, ':') != NULL));
   device_object *object = calloc(1, sizeof *object);
   if (!object)
     return iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no host memory for a device");

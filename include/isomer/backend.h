@@ -71,7 +71,9 @@ enum {
   ISO_FEATURE_BF16 = 1u << 2,
   ISO_FEATURE_INT8_DOT = 1u << 3,
   ISO_FEATURE_MATRIX_UNIT = 1u << 4,
-  ISO_FEATURE_FP8 = 1u << 5
+  ISO_FEATURE_FP8 = 1u << 5,
+  ISO_FEATURE_SOFTWARE = 1u << 6 /* a processor stands in for the device: it is opened only when
+                                    its index is given, as in vulkan:0 */
 };
 
 typedef struct iso_device_info {

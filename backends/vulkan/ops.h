@@ -1,0 +1,23 @@
+/* launch() of each op, in the file of its family. */
+#ifndef ISOMER_VULKAN_OPS_H
+#define ISOMER_VULKAN_OPS_H
+
+#include "backends/vulkan/vulkan.h"
+
+#define VULKAN_LAUNCH(name) iso_status name(iso_queue *queue, const iso_op_arguments *arguments)
+
+/* elementwise.c */
+VULKAN_LAUNCH(vulkan_glu);
+VULKAN_LAUNCH(vulkan_activate);
+VULKAN_LAUNCH(vulkan_add);
+VULKAN_LAUNCH(vulkan_soft_cap);
+VULKAN_LAUNCH(vulkan_convert);
+/* rows.c */
+VULKAN_LAUNCH(vulkan_rms_norm);
+VULKAN_LAUNCH(vulkan_layer_norm);
+VULKAN_LAUNCH(vulkan_softmax);
+VULKAN_LAUNCH(vulkan_rope);
+VULKAN_LAUNCH(vulkan_gather_rows);
+VULKAN_LAUNCH(vulkan_argmax);
+
+#endif

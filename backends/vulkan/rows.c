@@ -1,0 +1,123 @@
+/* Ops on whole rows: rms_norm, layer_norm, softmax, rope, gather_rows, argmax. */
+#include "backends/vulkan/ops.h"
+
+enum { WORKGROUP = 64, WIDE_WORKGROUP = 256 };
+
+/* Long rows get more invocations. */
+static uint32_t workgroup_for(uint32_t n_columns) {
+  return n_columns >= 1024 ? WIDE_WORKGROUP : WORKGROUP;
+}
+
+typedef struct norm_push {
+  vulkan_rows x, y;
+  uint64_t weight, bias;
+  uint32_t n_rows, inner_rows, n_columns;
+  float epsilon, weight_offset;
+} norm_push;
+
+static iso_status launch_norm(iso_queue *queue, const iso_op_arguments *arguments,
+                              vulkan_shader shader, float epsilon, float weight_offset) {
+  const iso_tensor *x = &arguments->inputs[0], *y = &arguments->outputs[0];
+  vulkan_sizes sizes = vulkan_sizes_of(x);
+  norm_push push = {.x = vulkan_rows_of(x),
+                    .y = vulkan_rows_of(y),
+                    .weight = arguments->n_inputs > 1 ? vulkan_address(&arguments->inputs[1]) : 0,
+                    .bias = arguments->n_inputs > 2 ? vulkan_address(&arguments->inputs[2]) : 0,
+                    .n_rows = sizes.n_rows,
+                    .inner_rows = sizes.inner_rows,
+                    .n_columns = sizes.n_columns,
+                    .epsilon = epsilon,
+                    .weight_offset = weight_offset};
+  vulkan_dispatch dispatch = {.shader = shader,
+                              .constants = {workgroup_for(sizes.n_columns), vulkan_type_of(x),
+                                            vulkan_type_of(y), push.bias != 0},
+                              .n_constants = 4,
+                              .push = &push,
+                              .push_bytes = sizeof push};
+  vulkan_split_groups(sizes.n_rows, dispatch.groups);
+  return vulkan_enqueue_op(queue, arguments, &dispatch);
+}
+
+VULKAN_LAUNCH(vulkan_rms_norm) {
+  const iso_rms_norm_attributes *attributes = arguments->attributes;
+  return launch_norm(queue, arguments, VULKAN_SHADER_rms_norm, attributes->epsilon,
+                     attributes->weight_offset);
+}
+
+VULKAN_LAUNCH(vulkan_layer_norm) {
+  const iso_layer_norm_attributes *attributes = arguments->attributes;
+  return launch_norm(queue, arguments, VULKAN_SHADER_layer_norm, attributes->epsilon, 0);
+}
+
+VULKAN_LAUNCH(vulkan_softmax) {
+  return launch_norm(queue, arguments, VULKAN_SHADER_softmax, 0, 0);
+}
+
+VULKAN_LAUNCH(vulkan_rope) {
+  const iso_rope_attributes *attributes = arguments->attributes;
+  const iso_tensor *x = &arguments->inputs[0], *y = &arguments->outputs[0];
+  vulkan_sizes sizes = vulkan_sizes_of(x);
+  struct {
+    vulkan_rows x, y;
+    uint64_t positions, frequencies;
+    uint32_t n_rows, n_heads, n_columns, n_pairs;
+    float magnitude;
+  } push = {.x = vulkan_rows_of(x),
+            .y = vulkan_rows_of(y),
+            .positions = vulkan_address(&arguments->inputs[1]),
+            .frequencies = vulkan_address(&arguments->inputs[2]),
+            .n_rows = sizes.n_rows,
+            .n_heads = sizes.inner_rows,
+            .n_columns = sizes.n_columns,
+            .n_pairs = (uint32_t)arguments->inputs[2].dims[0],
+            .magnitude = attributes->magnitude};
+  vulkan_dispatch dispatch = {
+      .shader = VULKAN_SHADER_rope,
+      .constants = {WORKGROUP, vulkan_type_of(x), vulkan_type_of(y), attributes->interleaved},
+      .n_constants = 4,
+      .push = &push,
+      .push_bytes = sizeof push};
+  vulkan_split_groups(sizes.n_rows, dispatch.groups);
+  return vulkan_enqueue_op(queue, arguments, &dispatch);
+}
+
+VULKAN_LAUNCH(vulkan_gather_rows) {
+  const iso_tensor *x = &arguments->inputs[0], *y = &arguments->outputs[0];
+  struct {
+    vulkan_rows x, y;
+    uint64_t rows;
+    uint32_t n_rows, n_columns, n_source_rows;
+  } push = {.x = vulkan_rows_of(x),
+            .y = vulkan_rows_of(y),
+            .rows = vulkan_address(&arguments->inputs[1]),
+            .n_rows = (uint32_t)y->dims[0],
+            .n_columns = (uint32_t)y->dims[1],
+            .n_source_rows = (uint32_t)x->dims[0]};
+  uint32_t n_bytes = x->scheme == ISO_SCHEME_F32 ? 4 : 2;
+  vulkan_dispatch dispatch = {.shader = VULKAN_SHADER_gather_rows,
+                              .constants = {workgroup_for(push.n_columns), n_bytes == 4},
+                              .n_constants = 2,
+                              .push = &push,
+                              .push_bytes = sizeof push};
+  vulkan_split_groups(x->dims[0] > 0 ? push.n_rows : 0, dispatch.groups);
+  return vulkan_enqueue_op(queue, arguments, &dispatch);
+}
+
+VULKAN_LAUNCH(vulkan_argmax) {
+  const iso_tensor *x = &arguments->inputs[0];
+  struct {
+    vulkan_rows x;
+    uint64_t y;
+    uint32_t n_rows, n_columns;
+  } push = {.x = vulkan_rows_of(x),
+            .y = vulkan_address(&arguments->outputs[0]),
+            .n_rows = (uint32_t)x->dims[0],
+            .n_columns = (uint32_t)x->dims[1]};
+  vulkan_dispatch dispatch = {.shader = VULKAN_SHADER_argmax,
+                              .constants = {workgroup_for(push.n_columns)},
+                              .n_constants = 1,
+                              .push = &push,
+                              .push_bytes = sizeof push};
+  vulkan_split_groups(push.n_rows, dispatch.groups);
+  return vulkan_enqueue_op(queue, arguments, &dispatch);
+}

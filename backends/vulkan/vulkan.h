@@ -1,0 +1,166 @@
+/* Inside of the Vulkan backend: what its files share.
+ *
+ * Kernels see memory as 64-bit addresses in push constants (bufferDeviceAddress): there are no
+ * descriptors, and no limit on the size of a binding. Host code is C11 and needs headers only:
+ * the loader is opened at run time. */
+#ifndef ISOMER_VULKAN_H
+#define ISOMER_VULKAN_H
+
+#include <isomer/backend.h>
+#include <pthread.h>
+
+#define VK_NO_PROTOTYPES
+#include <vulkan/vulkan_core.h>
+
+/* ---- Loader ------------------------------------------------------------------------------- */
+
+/* One instance, and the functions of the only device made from it. */
+typedef struct vulkan_api {
+  VkInstance instance;
+#define VULKAN_GLOBAL(name) PFN_##name name;
+#define VULKAN_INSTANCE(name) PFN_##name name;
+#define VULKAN_DEVICE(name) PFN_##name name;
+#include "backends/vulkan/functions.def"
+} vulkan_api;
+
+extern const iso_host *vulkan_host;
+#define vulkan_fail(code, ...) iso_backend_fail(vulkan_host, code, __VA_ARGS__)
+#define VULKAN_TRY(call, what)                 \
+  do {                                         \
+    VkResult vulkan_result_ = (call);          \
+    if (vulkan_result_ != VK_SUCCESS)          \
+      return vulkan_error(vulkan_result_, what); \
+  } while (0)
+
+/* Sets the sentence of a Vulkan error, `what` being what was tried, and returns its status. */
+iso_status vulkan_error(VkResult result, const char *what);
+/* Opens the loader and makes an instance. False with a reason (capacity 256) when there is none. */
+bool vulkan_api_create(vulkan_api *out_api, char *out_reason);
+void vulkan_api_load_device(vulkan_api *api, VkDevice device);
+void vulkan_api_destroy(vulkan_api *api);
+
+/* ---- Device ------------------------------------------------------------------------------- */
+
+/* What was found out about a physical device that can serve. */
+typedef struct vulkan_facts {
+  VkPhysicalDevice physical;
+  uint32_t queue_family;
+  uint64_t memory_bytes;          /* of the heap that kernels use */
+  uint64_t largest_allocation_bytes;
+  uint32_t device_type, staging_type; /* memory types of the two iso_memory_kind */
+  uint32_t device_heap;
+  bool host_memory; /* device memory can be mapped at no cost */
+  bool has_budget;  /* VK_EXT_memory_budget */
+  uint32_t subgroup_width, n_units, shared_bytes;
+  uint8_t cache_uuid[VK_UUID_SIZE];
+  iso_device_info info;
+} vulkan_facts;
+
+typedef struct vulkan_pipeline vulkan_pipeline;
+
+struct iso_device {
+  vulkan_api api;
+  vulkan_facts facts;
+  VkDevice handle;
+  VkQueue queue;
+  VkPipelineLayout layout; /* push constants only */
+  VkPipelineCache cache;
+  size_t cache_bytes;          /* of the cache as it was loaded */
+  vulkan_pipeline **pipelines; /* hash chains, see pipeline.c */
+  uint32_t n_pipelines;
+  uint64_t used_bytes;        /* of the device heap, by this device's buffers */
+  pthread_mutex_t lock;       /* over the VkQueue, pipelines and used_bytes */
+};
+
+struct iso_buffer {
+  VkBuffer handle;
+  VkDeviceMemory memory;
+  uint64_t address, bytes;
+  iso_memory_kind kind;
+  void *mapped; /* NULL: not host visible */
+};
+
+iso_status vulkan_enumerate(uint32_t capacity, iso_device_info *out_infos, uint32_t *out_count,
+                            char *out_reason);
+iso_status vulkan_open(uint32_t index, const iso_device_options *options, iso_device **out_device);
+extern const iso_device_table vulkan_device_table;
+extern const iso_memory_table vulkan_memory_table;
+extern const iso_queue_table vulkan_queue_table;
+
+/* ---- Pipelines ---------------------------------------------------------------------------- */
+
+enum { VULKAN_MAX_CONSTANTS = 12, VULKAN_PUSH_BYTES = 128 };
+
+/* VULKAN_SHADER_<name> of every line of shaders.def. */
+typedef enum vulkan_shader {
+#define VULKAN_SHADER(name, file, defines) VULKAN_SHADER_##name,
+#include "backends/vulkan/shaders.def"
+  VULKAN_SHADER_COUNT
+} vulkan_shader;
+
+/* The pipeline of a shader with these specialization constants (ids 0, 1, ...; id 0 is the
+ * workgroup's size), made when first asked for. */
+iso_status vulkan_pipeline_get(iso_device *device, vulkan_shader shader, const uint32_t *constants,
+                               uint32_t n_constants, VkPipeline *out_pipeline);
+/* Pipelines and the cache on disk, which is kept in the user's cache folder by driver UUID. */
+iso_status vulkan_pipelines_create(iso_device *device);
+void vulkan_pipelines_destroy(iso_device *device);
+
+/* ---- Queue -------------------------------------------------------------------------------- */
+
+/* Memory that a dispatch reads or writes: what decides whether it must wait for those before. */
+typedef struct vulkan_access {
+  uint64_t address, bytes;
+  bool writes;
+} vulkan_access;
+
+enum { VULKAN_MAX_ACCESSES = ISO_MAX_INPUTS + ISO_MAX_OUTPUTS + 1 };
+
+typedef struct vulkan_dispatch {
+  vulkan_shader shader;
+  uint32_t constants[VULKAN_MAX_CONSTANTS], n_constants;
+  uint32_t groups[3]; /* each at most 65,535 */
+  const void *push;
+  uint32_t push_bytes; /* at most VULKAN_PUSH_BYTES */
+  const vulkan_access *accesses;
+  uint32_t n_accesses;
+} vulkan_dispatch;
+
+iso_status vulkan_enqueue(iso_queue *queue, const vulkan_dispatch *dispatch);
+iso_device *vulkan_queue_device(const iso_queue *queue);
+
+/* ---- Arguments ---------------------------------------------------------------------------- */
+
+/* Rows of a tensor as shaders see them: row r starts r / inner_rows * outer + r % inner_rows *
+ * inner bytes after the address. Matches `Rows` in shaders/rows.glsl. */
+typedef struct vulkan_rows {
+  uint64_t address;
+  uint32_t outer, inner;
+} vulkan_rows;
+
+/* Sizes that the operands of a row-wise op share. */
+typedef struct vulkan_sizes {
+  uint32_t n_rows, inner_rows, n_columns;
+} vulkan_sizes;
+
+uint64_t vulkan_address(const iso_tensor *tensor); /* 0 when absent */
+vulkan_rows vulkan_rows_of(const iso_tensor *tensor);
+vulkan_sizes vulkan_sizes_of(const iso_tensor *tensor);
+uint32_t vulkan_type_of(const iso_tensor *tensor); /* FLOAT_ constants of shaders/types.glsl */
+/* The accesses of all operands and of the workspace; returns how many. */
+uint32_t vulkan_accesses_of(const iso_op_arguments *arguments,
+                            vulkan_access out_accesses[VULKAN_MAX_ACCESSES]);
+/* Splits n groups, one a row or tile, over the three dimensions of a grid; shaders join them
+ * again with group_index() of shaders/groups.glsl. `y` and `z` of the result are at least 1. */
+void vulkan_split_groups(uint64_t n, uint32_t out_groups[3]);
+/* check() of every record: rows must be regular and within 32 bits. */
+iso_refusal vulkan_check_rows(const iso_device *device, const iso_op_arguments *arguments,
+                              const char **out_detail);
+
+/* Enqueues a dispatch of an op: fills in its accesses. */
+iso_status vulkan_enqueue_op(iso_queue *queue, const iso_op_arguments *arguments,
+                             vulkan_dispatch *dispatch);
+
+static inline uint32_t vulkan_ceil_div(uint64_t a, uint32_t b) { return (uint32_t)((a + b - 1) / b); }
+
+#endif
