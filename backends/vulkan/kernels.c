@@ -1,6 +1,7 @@
 /* Kernel records: what this backend can run. */
 #include "backends/vulkan/kernels.h"
 #include "backends/vulkan/ops.h"
+#include "backends/vulkan/weights.h"
 
 #define FLOATS                                                                                     \
   (ISO_SCHEME_BIT(ISO_SCHEME_F32) | ISO_SCHEME_BIT(ISO_SCHEME_F16) | ISO_SCHEME_BIT(ISO_SCHEME_BF16))
@@ -16,7 +17,32 @@
    .check = vulkan_check_rows,                                                                     \
    .launch = vulkan_##op_name}
 
+#define WEIGHTS                                                                                    \
+  (FLOATS | VULKAN_SPLIT_SCHEMES | ISO_SCHEME_BIT(ISO_SCHEME_Q4_1) |                               \
+   ISO_SCHEME_BIT(ISO_SCHEME_Q5_1) | ISO_SCHEME_BIT(ISO_SCHEME_Q2_K) |                             \
+   ISO_SCHEME_BIT(ISO_SCHEME_Q4_K) | ISO_SCHEME_BIT(ISO_SCHEME_Q5_K))
+
+/* An op with a weight: one record for weights as files hold them, one for packed ones. */
+#define WEIGHTED(OP_NAME, kernel_name, function, check_function)                                   \
+  {.size = sizeof(iso_kernel),                                                                     \
+   .op = ISO_OP_##OP_NAME,                                                                         \
+   .name = kernel_name ".plain",                                                                   \
+   .schemes = WEIGHTS,                                                                             \
+   .activations = FLOATS,                                                                          \
+   .layout = ISO_LAYOUT_PLAIN,                                                                     \
+   .rank = 1,                                                                                      \
+   .check = check_function,                                                                        \
+   .launch = function},                                                                            \
+  {.size = sizeof(iso_kernel), .op = ISO_OP_##OP_NAME, .name = kernel_name ".split",               \
+   .schemes = VULKAN_SPLIT_SCHEMES, .activations = FLOATS, .layout = VULKAN_LAYOUT_SPLIT,          \
+   .rank = 2, .check = check_function, .packed_bytes = vulkan_packed_bytes,                        \
+   .pack = vulkan_pack, .launch = function}
+
 const iso_kernel vulkan_kernels[] = {
+    WEIGHTED(EMBEDDING, "embedding", vulkan_embedding, vulkan_check_rows),
+    WEIGHTED(MATMUL, "matmul.rows", vulkan_matmul_rows, vulkan_check_few_rows),
+    WEIGHTED(MATMUL, "matmul.tiles", vulkan_matmul_tiles, vulkan_check_many_rows),
+    WEIGHTED(GROUPED_MATMUL, "grouped_matmul", vulkan_grouped_matmul, vulkan_check_rows),
     PLAIN(glu, GLU),
     PLAIN(activate, ACTIVATE),
     PLAIN(add, ADD),

@@ -19,5 +19,16 @@ VULKAN_LAUNCH(vulkan_softmax);
 VULKAN_LAUNCH(vulkan_rope);
 VULKAN_LAUNCH(vulkan_gather_rows);
 VULKAN_LAUNCH(vulkan_argmax);
+/* matmul.c */
+VULKAN_LAUNCH(vulkan_embedding);
+VULKAN_LAUNCH(vulkan_matmul_rows);
+VULKAN_LAUNCH(vulkan_matmul_tiles);
+VULKAN_LAUNCH(vulkan_grouped_matmul);
+/* check() of products: up to so many rows of activations, and more. */
+enum { VULKAN_FEW_ROWS = 8 };
+iso_refusal vulkan_check_few_rows(const iso_device *device, const iso_op_arguments *arguments,
+                                  const char **out_detail);
+iso_refusal vulkan_check_many_rows(const iso_device *device, const iso_op_arguments *arguments,
+                                   const char **out_detail);
 
 #endif

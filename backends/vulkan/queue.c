@@ -35,10 +35,22 @@ struct iso_queue {
   recording *recording; /* non-NULL between record_begin and record_end */
   vulkan_access pending[MAX_PENDING];
   uint32_t n_pending;
+  iso_buffer *staging;
   iso_status fault; /* of the device: poisons the timeline */
 };
 
 iso_device *vulkan_queue_device(const iso_queue *queue) { return queue->device; }
+
+iso_status vulkan_queue_staging(iso_queue *queue, uint64_t bytes, iso_buffer **out_buffer) {
+  if (queue->staging && queue->staging->bytes < bytes) {
+    vulkan_memory_table.free(queue->device, queue->staging);
+    queue->staging = NULL;
+  }
+  if (!queue->staging)
+    ISO_TRY(vulkan_memory_table.alloc(queue->device, ISO_MEMORY_STAGING, bytes, &queue->staging));
+  *out_buffer = queue->staging;
+  return ISO_OK;
+}
 
 /* ---- Barriers ------------------------------------------------------------------------------- */
 
@@ -365,6 +377,8 @@ static void queue_destroy(iso_queue *queue) {
   }
   if (queue->recording)
     recording_destroy(queue, queue->recording);
+  if (queue->staging)
+    vulkan_memory_table.free(queue->device, queue->staging);
   api->vkDestroyCommandPool(queue->device->handle, queue->pool, NULL);
   api->vkDestroySemaphore(queue->device->handle, queue->timeline, NULL);
   free(queue);

@@ -128,6 +128,9 @@ typedef struct vulkan_dispatch {
 
 iso_status vulkan_enqueue(iso_queue *queue, const vulkan_dispatch *dispatch);
 iso_device *vulkan_queue_device(const iso_queue *queue);
+/* A mapped buffer of at least `bytes`, which the queue keeps; whoever uses it waits for the end of
+ * that before returning. */
+iso_status vulkan_queue_staging(iso_queue *queue, uint64_t bytes, iso_buffer **out_buffer);
 
 /* ---- Arguments ---------------------------------------------------------------------------- */
 

@@ -1,0 +1,40 @@
+/* embedding: rows of a table picked by id, decoded and scaled. One workgroup a row. */
+#version 460
+#extension GL_GOOGLE_include_directive : require
+#include "types.glsl"
+#include "groups.glsl"
+#include "rows.glsl"
+
+layout(constant_id = 1) const uint TYPE_Y = 0;
+layout(constant_id = 2) const uint SPLIT = 0;
+layout(constant_id = 3) const uint VECTOR = 0;
+
+layout(push_constant) uniform Push {
+  Rows y;
+  uint64_t ids, rest, scales;
+  uint n_rows, n_columns, n_table_rows;
+  float scale;
+};
+
+#include "weights.glsl"
+
+void store_four(uint64_t row, uint k, vec4 values) {
+  for (uint i = 0; i < 4; i++)
+    if (k + i < n_columns)
+      store_element(row, k + i, TYPE_Y, values[i] * scale);
+}
+
+void main() {
+  uint r = group_index();
+  if (r >= n_rows)
+    return;
+  uint id = min(uint(Ints(ids).v[r]), n_table_rows - 1);
+  WeightRow from = weight_row(rest, scales, id, n_columns);
+  uint64_t to = row_of(y, r, n_rows);
+  for (uint g = gl_LocalInvocationID.x; g < (n_columns + 7) / 8; g += WORKGROUP) {
+    uint span = g / (HALF / 4), j = g % (HALF / 4), k = span * (2 * HALF) + 4 * j;
+    Group group = decode(from, span, j, n_columns);
+    store_four(to, k, group.low * group.scale.x + group.bias.x);
+    store_four(to, k + HALF, group.high * group.scale.y + group.bias.y);
+  }
+}

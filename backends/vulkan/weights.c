@@ -1,0 +1,95 @@
+#include "backends/vulkan/weights.h"
+#include <string.h>
+
+enum { SCALE_BYTES = 2, STAGING_BYTES = 8 << 20 };
+
+typedef struct split_format {
+  uint32_t elements, bytes; /* of a block */
+  uint32_t scale_at;
+} split_format;
+
+static const split_format formats[ISO_SCHEME_COUNT] = {
+    [ISO_SCHEME_Q8_0] = {32, 34, 0},    [ISO_SCHEME_Q4_0] = {32, 18, 0},
+    [ISO_SCHEME_Q5_0] = {32, 22, 0},    [ISO_SCHEME_IQ4_NL] = {32, 18, 0},
+    [ISO_SCHEME_Q3_K] = {256, 110, 108}, [ISO_SCHEME_Q6_K] = {256, 210, 208},
+};
+
+static uint64_t count_blocks(iso_scheme scheme, const int64_t *dims, uint32_t n_dims) {
+  uint64_t elements = 1;
+  for (uint32_t d = 0; d < n_dims; d++)
+    elements *= (uint64_t)dims[d];
+  return elements / formats[scheme].elements;
+}
+
+/* Where the plane of scales starts. */
+static uint64_t scales_at(iso_scheme scheme, uint64_t n_blocks) {
+  return (n_blocks * (formats[scheme].bytes - SCALE_BYTES) + 15) & ~UINT64_C(15);
+}
+
+vulkan_planes vulkan_planes_of(const iso_tensor *weight) {
+  uint64_t address = vulkan_address(weight);
+  if (weight->layout != VULKAN_LAYOUT_SPLIT)
+    return (vulkan_planes){address, address, false};
+  uint64_t n_blocks = count_blocks(weight->scheme, weight->dims, weight->n_dims);
+  return (vulkan_planes){address, address + scales_at(weight->scheme, n_blocks), true};
+}
+
+bool vulkan_is_vector_weight(const iso_tensor *weight) {
+  int64_t n_columns = weight->dims[weight->n_dims - 1];
+  return n_columns % 8 == 0 && vulkan_address(weight) % 16 == 0 &&
+         (weight->n_dims < 2 || weight->strides[weight->n_dims - 2] % 16 == 0);
+}
+
+iso_status vulkan_packed_bytes(const iso_device *device, const iso_host_weight *weight,
+                               uint64_t *out_bytes) {
+  (void)device;
+  uint64_t n_blocks = count_blocks(weight->scheme, weight->dims, weight->n_dims);
+  *out_bytes = scales_at(weight->scheme, n_blocks) + n_blocks * SCALE_BYTES;
+  return ISO_OK;
+}
+
+/* Takes `n` blocks apart. */
+static void split(const split_format *format, const uint8_t *blocks, uint64_t n, uint8_t *rest,
+                  uint8_t *scales) {
+  uint32_t rest_at = format->scale_at == 0 ? SCALE_BYTES : 0;
+  uint32_t rest_bytes = format->bytes - SCALE_BYTES;
+  for (uint64_t i = 0; i < n; i++, blocks += format->bytes) {
+    memcpy(rest + i * rest_bytes, blocks + rest_at, rest_bytes);
+    memcpy(scales + i * SCALE_BYTES, blocks + format->scale_at, SCALE_BYTES);
+  }
+}
+
+/* Through a staging buffer, a piece at a time. */
+static iso_status pack_staged(iso_queue *queue, const iso_host_weight *weight, iso_buffer *buffer,
+                              uint64_t offset, iso_buffer *staging) {
+  const split_format *format = &formats[weight->scheme];
+  uint64_t n_blocks = count_blocks(weight->scheme, weight->dims, weight->n_dims);
+  uint64_t rest_bytes = format->bytes - SCALE_BYTES, at = scales_at(weight->scheme, n_blocks);
+  uint64_t piece = STAGING_BYTES / format->bytes;
+  for (uint64_t done = 0; done < n_blocks; done += piece) {
+    uint64_t n = n_blocks - done < piece ? n_blocks - done : piece, value;
+    uint8_t *rest = staging->mapped, *scales = rest + n * rest_bytes;
+    split(format, (const uint8_t *)weight->data + done * format->bytes, n, rest, scales);
+    ISO_TRY(vulkan_queue_table.copy(queue, buffer, offset + done * rest_bytes, staging, 0,
+                                    n * rest_bytes));
+    ISO_TRY(vulkan_queue_table.copy(queue, buffer, offset + at + done * SCALE_BYTES, staging,
+                                    n * rest_bytes, n * SCALE_BYTES));
+    ISO_TRY(vulkan_queue_table.signal(queue, &value));
+    ISO_TRY(vulkan_queue_table.host_wait(queue, value, UINT64_MAX));
+  }
+  return ISO_OK;
+}
+
+iso_status vulkan_pack(iso_queue *queue, const iso_host_weight *weight, iso_buffer *buffer,
+                       uint64_t offset) {
+  uint64_t n_blocks = count_blocks(weight->scheme, weight->dims, weight->n_dims);
+  if (buffer->mapped) {
+    uint8_t *target = (uint8_t *)buffer->mapped + offset;
+    split(&formats[weight->scheme], weight->data, n_blocks, target,
+          target + scales_at(weight->scheme, n_blocks));
+    return ISO_OK;
+  }
+  iso_buffer *staging;
+  ISO_TRY(vulkan_queue_staging(queue, STAGING_BYTES, &staging));
+  return pack_staged(queue, weight, buffer, offset, staging);
+}
