@@ -54,6 +54,18 @@ const iso_kernel vulkan_kernels[] = {
     PLAIN(rope, ROPE),
     PLAIN(gather_rows, GATHER_ROWS),
     PLAIN(argmax, ARGMAX),
+    PLAIN(route_top_k, ROUTE_TOP_K),
+    PLAIN(combine_experts, COMBINE_EXPERTS),
+    PLAIN(kv_write, KV_WRITE),
+    {.size = sizeof(iso_kernel),
+     .op = ISO_OP_PAGED_ATTENTION,
+     .name = "paged_attention.plain",
+     .schemes = FLOATS | ISO_SCHEME_BIT(ISO_SCHEME_Q8_0),
+     .activations = FLOATS,
+     .layout = ISO_LAYOUT_PLAIN,
+     .check = vulkan_check_attention,
+     .workspace = vulkan_attention_workspace,
+     .launch = vulkan_paged_attention},
 };
 
 const uint32_t vulkan_kernel_count = sizeof vulkan_kernels / sizeof *vulkan_kernels;

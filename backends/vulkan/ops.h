@@ -30,5 +30,14 @@ iso_refusal vulkan_check_few_rows(const iso_device *device, const iso_op_argumen
                                   const char **out_detail);
 iso_refusal vulkan_check_many_rows(const iso_device *device, const iso_op_arguments *arguments,
                                    const char **out_detail);
+/* attention.c */
+VULKAN_LAUNCH(vulkan_kv_write);
+VULKAN_LAUNCH(vulkan_paged_attention);
+uint64_t vulkan_attention_workspace(const iso_device *device, const iso_op_arguments *arguments);
+iso_refusal vulkan_check_attention(const iso_device *device, const iso_op_arguments *arguments,
+                                   const char **out_detail);
+/* experts.c */
+VULKAN_LAUNCH(vulkan_route_top_k);
+VULKAN_LAUNCH(vulkan_combine_experts);
 
 #endif

@@ -89,7 +89,7 @@ extern const iso_queue_table vulkan_queue_table;
 
 /* ---- Pipelines ---------------------------------------------------------------------------- */
 
-enum { VULKAN_MAX_CONSTANTS = 12, VULKAN_PUSH_BYTES = 128 };
+enum { VULKAN_MAX_CONSTANTS = 16, VULKAN_PUSH_BYTES = 128 };
 
 /* VULKAN_SHADER_<name> of every line of shaders.def. */
 typedef enum vulkan_shader {

@@ -1,0 +1,182 @@
+/* Ops on paged caches: kv_write, paged_attention. */
+#include "backends/vulkan/ops.h"
+#include <math.h>
+
+enum {
+  WRITE_WORKGROUP = 32,
+  WORKGROUP = 128,
+  JOIN_WORKGROUP = 64,
+  MAX_HEAD_DIM = 256,
+  MAX_ROWS = 16,     /* of a workgroup: tokens times query heads of one key head */
+  MAX_CHUNK = 8,     /* query heads of a workgroup */
+  WANTED_GROUPS = 512, /* contexts are cut up until so many workgroups are there */
+  MAX_SPLITS = 32
+};
+
+enum {
+  Q,
+  K_CACHE,
+  V_CACHE,
+  BLOCK_TABLE,
+  QUERY_START,
+  QUERY_LENGTH,
+  CONTEXT_LENGTH,
+  ALIBI_SLOPES
+};
+
+/* As in shaders/cache.glsl. */
+static uint32_t cache_type_of(const iso_tensor *cache) {
+  return cache->scheme == ISO_SCHEME_Q8_0 ? 3 : vulkan_type_of(cache);
+}
+
+VULKAN_LAUNCH(vulkan_kv_write) {
+  const iso_tensor *k = &arguments->inputs[0], *v = &arguments->inputs[1];
+  const iso_tensor *k_cache = &arguments->inputs[3], *v_cache = &arguments->inputs[4];
+  struct {
+    vulkan_rows k, v;
+    uint64_t slots, k_cache, v_cache;
+    uint32_t n_tokens, n_heads, page_size, head_dim, value_dim, n_slots;
+  } push = {.k = vulkan_rows_of(k),
+            .v = vulkan_rows_of(v),
+            .slots = vulkan_address(&arguments->inputs[2]),
+            .k_cache = vulkan_address(k_cache),
+            .v_cache = vulkan_address(v_cache),
+            .n_tokens = (uint32_t)k->dims[0],
+            .n_heads = (uint32_t)k->dims[1],
+            .page_size = (uint32_t)k_cache->dims[2],
+            .head_dim = (uint32_t)k->dims[2],
+            .value_dim = (uint32_t)v->dims[2],
+            .n_slots = (uint32_t)(k_cache->dims[0] * k_cache->dims[2])};
+  vulkan_dispatch dispatch = {.shader = VULKAN_SHADER_kv_write,
+                              .constants = {WRITE_WORKGROUP, vulkan_type_of(k), vulkan_type_of(v),
+                                            cache_type_of(k_cache), cache_type_of(v_cache)},
+                              .n_constants = 5,
+                              .push = &push,
+                              .push_bytes = sizeof push};
+  vulkan_split_groups((uint64_t)push.n_tokens * push.n_heads * 2, dispatch.groups);
+  return vulkan_enqueue_op(queue, arguments, &dispatch);
+}
+
+/* ---- Attention ----------------------------------------------------------------------------- */
+
+/* How the work of one launch is shared out. */
+typedef struct attention_tiling {
+  uint32_t chunk, n_chunks; /* query heads of a workgroup; chunks of a key head */
+  uint32_t n_tokens;        /* tokens of a workgroup */
+  uint32_t positions;       /* of a tile */
+  uint32_t n_splits;        /* parts of a context */
+  uint64_t n_groups;
+} attention_tiling;
+
+static attention_tiling plan_tiling(const iso_op_arguments *arguments) {
+  const iso_tensor *q = &arguments->inputs[Q], *k = &arguments->inputs[K_CACHE];
+  const iso_tensor *v = &arguments->inputs[V_CACHE], *table = &arguments->inputs[BLOCK_TABLE];
+  uint32_t group = (uint32_t)(q->dims[1] / k->dims[1]), n_kv_heads = (uint32_t)k->dims[1];
+  bool is_wide = k->dims[3] > 128 || v->dims[3] > 128; /* shared memory holds half as many rows */
+  attention_tiling tiling = {.chunk = group < MAX_CHUNK ? group : MAX_CHUNK,
+                             .positions = is_wide ? 16 : 32,
+                             .n_tokens = 1};
+  uint32_t most_rows = is_wide ? MAX_ROWS / 2 : MAX_ROWS;
+  if (q->dims[0] > 2 * table->dims[0]) /* prefill: sequences have many tokens */
+    tiling.n_tokens = most_rows / tiling.chunk;
+  tiling.n_chunks = vulkan_ceil_div(group, tiling.chunk);
+  uint64_t n_groups = (uint64_t)vulkan_ceil_div((uint64_t)q->dims[0], tiling.n_tokens) *
+                      n_kv_heads * tiling.n_chunks;
+  uint64_t most = vulkan_ceil_div((uint64_t)(table->dims[1] * k->dims[2]), 4 * tiling.positions);
+  uint64_t splits = n_groups ? WANTED_GROUPS / n_groups : 1;
+  splits = splits < most ? splits : most;
+  tiling.n_splits = splits < 1 ? 1 : splits > MAX_SPLITS ? MAX_SPLITS : (uint32_t)splits;
+  tiling.n_groups = n_groups * tiling.n_splits;
+  return tiling;
+}
+
+/* However many tokens there are, groups that are cut up number at most WANTED_GROUPS. */
+uint64_t vulkan_attention_workspace(const iso_device *device, const iso_op_arguments *arguments) {
+  (void)device;
+  uint64_t value_dim = (uint64_t)arguments->inputs[V_CACHE].dims[3];
+  return (uint64_t)WANTED_GROUPS * MAX_ROWS * (value_dim + 2) * sizeof(float);
+}
+
+iso_refusal vulkan_check_attention(const iso_device *device, const iso_op_arguments *arguments,
+                                   const char **out_detail) {
+  if (arguments->inputs[K_CACHE].dims[3] > MAX_HEAD_DIM ||
+      arguments->inputs[V_CACHE].dims[3] > MAX_HEAD_DIM) {
+    *out_detail = "heads of more than 256 elements";
+    return ISO_REFUSED_SHAPE;
+  }
+  return vulkan_check_rows(device, arguments, out_detail);
+}
+
+static iso_status join(iso_queue *queue, const iso_op_arguments *arguments, uint64_t parts,
+                       uint32_t n_splits) {
+  const iso_tensor *y = &arguments->outputs[0];
+  vulkan_sizes sizes = vulkan_sizes_of(y);
+  struct {
+    vulkan_rows y;
+    uint64_t parts;
+    uint32_t n_rows, n_heads, value_dim, n_splits;
+  } push = {.y = vulkan_rows_of(y),
+            .parts = parts,
+            .n_rows = sizes.n_rows,
+            .n_heads = sizes.inner_rows,
+            .value_dim = sizes.n_columns,
+            .n_splits = n_splits};
+  vulkan_dispatch dispatch = {.shader = VULKAN_SHADER_paged_attention_join,
+                              .constants = {JOIN_WORKGROUP, vulkan_type_of(y)},
+                              .n_constants = 2,
+                              .push = &push,
+                              .push_bytes = sizeof push};
+  vulkan_split_groups(sizes.n_rows, dispatch.groups);
+  return vulkan_enqueue_op(queue, arguments, &dispatch);
+}
+
+static bool is_vector_cache(const iso_tensor *cache) {
+  return cache->dims[3] % 4 == 0 && vulkan_address(cache) % 16 == 0;
+}
+
+VULKAN_LAUNCH(vulkan_paged_attention) {
+  const iso_paged_attention_attributes *attributes = arguments->attributes;
+  const iso_tensor *inputs = arguments->inputs, *y = &arguments->outputs[0];
+  const iso_tensor *q = &inputs[Q], *k = &inputs[K_CACHE], *v = &inputs[V_CACHE];
+  attention_tiling tiling = plan_tiling(arguments);
+  struct {
+    vulkan_rows q, y;
+    uint64_t k_cache, v_cache, block_table, query_start, query_length, context_length, slopes;
+    uint64_t parts;
+    uint32_t n_tokens, n_sequences, n_blocks, window, n_splits;
+    float scale, soft_cap;
+  } push = {.q = vulkan_rows_of(q),
+            .y = vulkan_rows_of(y),
+            .k_cache = vulkan_address(k),
+            .v_cache = vulkan_address(v),
+            .block_table = vulkan_address(&inputs[BLOCK_TABLE]),
+            .query_start = vulkan_address(&inputs[QUERY_START]),
+            .query_length = vulkan_address(&inputs[QUERY_LENGTH]),
+            .context_length = vulkan_address(&inputs[CONTEXT_LENGTH]),
+            .n_tokens = (uint32_t)q->dims[0],
+            .n_sequences = (uint32_t)inputs[BLOCK_TABLE].dims[0],
+            .n_blocks = (uint32_t)inputs[BLOCK_TABLE].dims[1],
+            .window = attributes->window,
+            .n_splits = tiling.n_splits,
+            .scale = attributes->scale != 0 ? attributes->scale : 1 / sqrtf((float)k->dims[3]),
+            .soft_cap = attributes->soft_cap};
+  if (arguments->n_inputs > ALIBI_SLOPES)
+    push.slopes = vulkan_address(&inputs[ALIBI_SLOPES]);
+  if (tiling.n_splits > 1)
+    push.parts = arguments->workspace->address + arguments->workspace_offset;
+  vulkan_dispatch dispatch = {
+      .shader = VULKAN_SHADER_paged_attention,
+      .constants = {WORKGROUP, vulkan_type_of(q), vulkan_type_of(y), cache_type_of(k),
+                    cache_type_of(v), (uint32_t)k->dims[3], (uint32_t)v->dims[3],
+                    (uint32_t)q->dims[1], (uint32_t)k->dims[1], (uint32_t)k->dims[2], tiling.chunk,
+                    tiling.chunk * tiling.n_tokens, tiling.positions, attributes->causal,
+                    is_vector_cache(k) && is_vector_cache(v)},
+      .n_constants = 15,
+      .push = &push,
+      .push_bytes = (uint32_t)offsetof(typeof(push), soft_cap) + sizeof push.soft_cap};
+  vulkan_split_groups(tiling.n_groups, dispatch.groups);
+  ISO_TRY(vulkan_enqueue_op(queue, arguments, &dispatch));
+  return tiling.n_splits > 1 && push.n_tokens > 0
+             ? join(queue, arguments, push.parts, tiling.n_splits)
+             : ISO_OK;
+}
