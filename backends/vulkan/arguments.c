@@ -61,9 +61,8 @@ uint32_t vulkan_accesses_of(const iso_op_arguments *arguments,
     out_accesses[n++] = (vulkan_access){vulkan_address(&arguments->outputs[i]),
                                         extent(&arguments->outputs[i]), true};
   if (arguments->workspace && arguments->workspace_bytes > 0)
-    out_accesses[n++] =
-        (vulkan_access){arguments->workspace->address + arguments->workspace_offset,
-                        arguments->workspace_bytes, true};
+    out_accesses[n++] = (vulkan_access){arguments->workspace->address + arguments->workspace_offset,
+                                        arguments->workspace_bytes, true};
   return n;
 }
 

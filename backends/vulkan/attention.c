@@ -7,22 +7,13 @@ enum {
   WORKGROUP = 128,
   JOIN_WORKGROUP = 64,
   MAX_HEAD_DIM = 256,
-  MAX_ROWS = 16,     /* of a workgroup: tokens times query heads of one key head */
-  MAX_CHUNK = 8,     /* query heads of a workgroup */
+  MAX_ROWS = 16,       /* of a workgroup: tokens times query heads of one key head */
+  MAX_CHUNK = 8,       /* query heads of a workgroup */
   WANTED_GROUPS = 512, /* contexts are cut up until so many workgroups are there */
   MAX_SPLITS = 32
 };
 
-enum {
-  Q,
-  K_CACHE,
-  V_CACHE,
-  BLOCK_TABLE,
-  QUERY_START,
-  QUERY_LENGTH,
-  CONTEXT_LENGTH,
-  ALIBI_SLOPES
-};
+enum { Q, K_CACHE, V_CACHE, BLOCK_TABLE, QUERY_START, QUERY_LENGTH, CONTEXT_LENGTH, ALIBI_SLOPES };
 
 /* As in shaders/cache.glsl. */
 static uint32_t cache_type_of(const iso_tensor *cache) {

@@ -43,8 +43,8 @@ static bool find_path(const iso_device *device, bool make_folders, char out_path
     mkdir(out_path, 0700);
   used += snprintf(out_path + used, (size_t)(PATH_BYTES - used), "/vulkan-");
   for (uint32_t i = 0; i < VK_UUID_SIZE; i++)
-    used += snprintf(out_path + used, (size_t)(PATH_BYTES - used), "%02x",
-                     device->facts.cache_uuid[i]);
+    used +=
+        snprintf(out_path + used, (size_t)(PATH_BYTES - used), "%02x", device->facts.cache_uuid[i]);
   return true;
 }
 
@@ -94,8 +94,8 @@ static void write_file(const char *path, const uint8_t *data, size_t bytes) {
     return;
   file_header header = {.bytes = bytes, .checksum = checksum(data, bytes)};
   memcpy(header.magic, magic, sizeof magic);
-  bool written = fwrite(&header, sizeof header, 1, file) == 1 &&
-                 fwrite(data, 1, bytes, file) == bytes;
+  bool written =
+      fwrite(&header, sizeof header, 1, file) == 1 && fwrite(data, 1, bytes, file) == bytes;
   written = fclose(file) == 0 && written;
   if (!written || rename(temporary, path) != 0)
     remove(temporary);

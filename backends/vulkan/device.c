@@ -132,24 +132,25 @@ static void describe(vulkan_facts *facts, const VkPhysicalDeviceProperties *prop
                      const VkPhysicalDeviceVulkan11Properties *v11,
                      const VkPhysicalDeviceVulkan12Properties *v12) {
   iso_device_info *info = &facts->info;
-  *info = (iso_device_info){
-      .size = sizeof *info,
-      .kind = properties->deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU ? ISO_DEVICE_CPU
-                                                                    : ISO_DEVICE_GPU,
-      .memory_bytes = facts->memory_bytes,
-      .largest_allocation_bytes = facts->largest_allocation_bytes,
-      .alignment_bytes = ALIGNMENT,
-      .subgroup_width = v11->subgroupSize,
-      .n_units = 1, /* Vulkan does not tell */
-      .features = facts->host_memory ? ISO_FEATURE_HOST_MEMORY : 0,
-      .copy_bytes_per_us = 10000.0f};
+  *info = (iso_device_info){.size = sizeof *info,
+                            .kind = properties->deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU
+                                        ? ISO_DEVICE_CPU
+                                        : ISO_DEVICE_GPU,
+                            .memory_bytes = facts->memory_bytes,
+                            .largest_allocation_bytes = facts->largest_allocation_bytes,
+                            .alignment_bytes = ALIGNMENT,
+                            .subgroup_width = v11->subgroupSize,
+                            .n_units = 1, /* Vulkan does not tell */
+                            .features = facts->host_memory ? ISO_FEATURE_HOST_MEMORY : 0,
+                            .copy_bytes_per_us = 10000.0f};
   if (info->kind == ISO_DEVICE_CPU)
     info->features |= ISO_FEATURE_SOFTWARE;
   snprintf(info->name, sizeof info->name, "%s", properties->deviceName);
   for (uint32_t i = 0; i < VK_UUID_SIZE; i++)
     snprintf(info->id + 2 * i, sizeof info->id - 2 * i, "%02x", v11->deviceUUID[i]);
   snprintf(info->detail, sizeof info->detail, "Vulkan %u.%u.%u, %s %s, plain f32 tier",
-           VK_API_VERSION_MAJOR(properties->apiVersion), VK_API_VERSION_MINOR(properties->apiVersion),
+           VK_API_VERSION_MAJOR(properties->apiVersion),
+           VK_API_VERSION_MINOR(properties->apiVersion),
            VK_API_VERSION_PATCH(properties->apiVersion), v12->driverName, v12->driverInfo);
 }
 
@@ -159,8 +160,8 @@ static bool examine(const vulkan_api *api, vulkan_facts *facts, char *out_reason
       .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_PROPERTIES};
   VkPhysicalDeviceVulkan11Properties v11 = {
       .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_1_PROPERTIES, .pNext = &v12};
-  VkPhysicalDeviceProperties2 properties = {
-      .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2, .pNext = &v11};
+  VkPhysicalDeviceProperties2 properties = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2,
+                                            .pNext = &v11};
   /* The struct chain is of 1.2: an older device is asked without it. */
   VkPhysicalDeviceProperties2 plain = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2};
   api->vkGetPhysicalDeviceProperties2(facts->physical, &plain);
@@ -276,9 +277,8 @@ static iso_status open_chosen(iso_device *device) {
                                .pQueueCreateInfos = &queue,
                                .enabledExtensionCount = device->facts.has_budget ? 1 : 0,
                                .ppEnabledExtensionNames = extensions};
-  VULKAN_TRY(
-      device->api.vkCreateDevice(device->facts.physical, &create, NULL, &device->handle),
-      "opening the device");
+  VULKAN_TRY(device->api.vkCreateDevice(device->facts.physical, &create, NULL, &device->handle),
+             "opening the device");
   vulkan_api_load_device(&device->api, device->handle);
   device->api.vkGetDeviceQueue(device->handle, device->facts.queue_family, 0, &device->queue);
   return vulkan_pipelines_create(device);

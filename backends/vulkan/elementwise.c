@@ -45,9 +45,7 @@ VULKAN_LAUNCH(vulkan_activate) {
   return launch(queue, arguments, VULKAN_SHADER_activate, false, attributes->activation, 0, 0);
 }
 
-VULKAN_LAUNCH(vulkan_add) {
-  return launch(queue, arguments, VULKAN_SHADER_add, true, 0, 0, 0);
-}
+VULKAN_LAUNCH(vulkan_add) { return launch(queue, arguments, VULKAN_SHADER_add, true, 0, 0, 0); }
 
 VULKAN_LAUNCH(vulkan_soft_cap) {
   const iso_soft_cap_attributes *attributes = arguments->attributes;

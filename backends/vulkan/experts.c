@@ -18,12 +18,12 @@ VULKAN_LAUNCH(vulkan_route_top_k) {
             .n_experts = (uint32_t)logits->dims[1],
             .k = attributes->k,
             .scale = attributes->scale};
-  vulkan_dispatch dispatch = {.shader = VULKAN_SHADER_route_top_k,
-                              .constants = {WORKGROUP, vulkan_type_of(logits),
-                                            attributes->normalize},
-                              .n_constants = 3,
-                              .push = &push,
-                              .push_bytes = sizeof push};
+  vulkan_dispatch dispatch = {
+      .shader = VULKAN_SHADER_route_top_k,
+      .constants = {WORKGROUP, vulkan_type_of(logits), attributes->normalize},
+      .n_constants = 3,
+      .push = &push,
+      .push_bytes = sizeof push};
   vulkan_split_groups(push.n_rows, dispatch.groups);
   return vulkan_enqueue_op(queue, arguments, &dispatch);
 }

@@ -4,18 +4,16 @@
 #include "backends/vulkan/weights.h"
 
 #define FLOATS                                                                                     \
-  (ISO_SCHEME_BIT(ISO_SCHEME_F32) | ISO_SCHEME_BIT(ISO_SCHEME_F16) | ISO_SCHEME_BIT(ISO_SCHEME_BF16))
+  (ISO_SCHEME_BIT(ISO_SCHEME_F32) | ISO_SCHEME_BIT(ISO_SCHEME_F16) |                               \
+   ISO_SCHEME_BIT(ISO_SCHEME_BF16))
 
 /* An op without weights that takes any float activations. */
 #define PLAIN(op_name, OP_NAME)                                                                    \
-  {.size = sizeof(iso_kernel),                                                                     \
-   .op = ISO_OP_##OP_NAME,                                                                         \
-   .name = #op_name ".plain",                                                                      \
-   .schemes = ~(iso_scheme_mask)0,                                                                 \
-   .activations = FLOATS,                                                                          \
-   .layout = ISO_LAYOUT_PLAIN,                                                                     \
-   .check = vulkan_check_rows,                                                                     \
-   .launch = vulkan_##op_name}
+  {                                                                                                \
+    .size = sizeof(iso_kernel), .op = ISO_OP_##OP_NAME, .name = #op_name ".plain",                 \
+    .schemes = ~(iso_scheme_mask)0, .activations = FLOATS, .layout = ISO_LAYOUT_PLAIN,             \
+    .check = vulkan_check_rows, .launch = vulkan_##op_name                                         \
+  }
 
 #define WEIGHTS                                                                                    \
   (FLOATS | VULKAN_SPLIT_SCHEMES | ISO_SCHEME_BIT(ISO_SCHEME_Q4_1) |                               \
@@ -33,10 +31,12 @@
    .rank = 1,                                                                                      \
    .check = check_function,                                                                        \
    .launch = function},                                                                            \
-  {.size = sizeof(iso_kernel), .op = ISO_OP_##OP_NAME, .name = kernel_name ".split",               \
-   .schemes = VULKAN_SPLIT_SCHEMES, .activations = FLOATS, .layout = VULKAN_LAYOUT_SPLIT,          \
-   .rank = 2, .check = check_function, .packed_bytes = vulkan_packed_bytes,                        \
-   .pack = vulkan_pack, .launch = function}
+  {                                                                                                \
+    .size = sizeof(iso_kernel), .op = ISO_OP_##OP_NAME, .name = kernel_name ".split",              \
+    .schemes = VULKAN_SPLIT_SCHEMES, .activations = FLOATS, .layout = VULKAN_LAYOUT_SPLIT,         \
+    .rank = 2, .check = check_function, .packed_bytes = vulkan_packed_bytes, .pack = vulkan_pack,  \
+    .launch = function                                                                             \
+  }
 
 const iso_kernel vulkan_kernels[] = {
     WEIGHTED(EMBEDDING, "embedding", vulkan_embedding, vulkan_check_rows),

@@ -4,7 +4,8 @@
 
 /* The shader of a family for each scheme of weights. */
 #define BY_SCHEME(family)                                                                          \
-  [ISO_SCHEME_F32] = VULKAN_SHADER_##family##_f32, [ISO_SCHEME_F16] = VULKAN_SHADER_##family##_f16, \
+  [ISO_SCHEME_F32] = VULKAN_SHADER_##family##_f32,                                                 \
+  [ISO_SCHEME_F16] = VULKAN_SHADER_##family##_f16,                                                 \
   [ISO_SCHEME_BF16] = VULKAN_SHADER_##family##_bf16,                                               \
   [ISO_SCHEME_Q8_0] = VULKAN_SHADER_##family##_q8_0,                                               \
   [ISO_SCHEME_Q4_0] = VULKAN_SHADER_##family##_q4_0,                                               \
@@ -41,8 +42,8 @@ static bool is_float(const iso_tensor *tensor) { return tensor->scheme <= ISO_SC
 /* Whether four elements of every row of activations lie at a multiple of their size. */
 static bool is_vector_rows(const iso_tensor *tensor) {
   int64_t bytes = tensor->scheme == ISO_SCHEME_F32 ? 16 : 8;
-  bool even = vulkan_address(tensor) % (uint64_t)bytes == 0 &&
-              tensor->dims[tensor->n_dims - 1] % 4 == 0;
+  bool even =
+      vulkan_address(tensor) % (uint64_t)bytes == 0 && tensor->dims[tensor->n_dims - 1] % 4 == 0;
   for (uint32_t d = 0; d + 1 < tensor->n_dims; d++)
     even = even && tensor->strides[d] % bytes == 0;
   return even;
@@ -118,8 +119,7 @@ VULKAN_LAUNCH(vulkan_matmul_tiles) {
                               .push = &push,
                               .push_bytes = sizeof push};
   set_constants(arguments, push.bias != 0, TILES_WORKGROUP, &dispatch);
-  vulkan_split_groups((uint64_t)push.n_tiles * vulkan_ceil_div(push.n_rows, TILE),
-                      dispatch.groups);
+  vulkan_split_groups((uint64_t)push.n_tiles * vulkan_ceil_div(push.n_rows, TILE), dispatch.groups);
   return vulkan_enqueue_op(queue, arguments, &dispatch);
 }
 

@@ -79,9 +79,9 @@ static iso_status allocate(iso_device *device, iso_buffer *buffer) {
   VULKAN_TRY(api->vkBindBufferMemory(device->handle, buffer->handle, buffer->memory, 0),
              "binding a buffer");
   if (staging || device->facts.host_memory)
-    VULKAN_TRY(api->vkMapMemory(device->handle, buffer->memory, 0, VK_WHOLE_SIZE, 0,
-                                &buffer->mapped),
-               "mapping a buffer");
+    VULKAN_TRY(
+        api->vkMapMemory(device->handle, buffer->memory, 0, VK_WHOLE_SIZE, 0, &buffer->mapped),
+        "mapping a buffer");
   VkBufferDeviceAddressInfo address = {.sType = VK_STRUCTURE_TYPE_BUFFER_DEVICE_ADDRESS_INFO,
                                        .buffer = buffer->handle};
   buffer->address = api->vkGetBufferDeviceAddress(device->handle, &address);

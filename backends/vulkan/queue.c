@@ -8,9 +8,9 @@
 #include <stdlib.h>
 
 enum {
-  N_SLOTS = 8,         /* command buffers in turn */
-  SUBMIT_AFTER = 96,   /* commands, so that the device starts before the host is done */
-  MAX_PENDING = 96     /* accesses remembered */
+  N_SLOTS = 8,       /* command buffers in turn */
+  SUBMIT_AFTER = 96, /* commands, so that the device starts before the host is done */
+  MAX_PENDING = 96   /* accesses remembered */
 };
 
 typedef struct slot {
@@ -27,10 +27,10 @@ struct iso_queue {
   iso_device *device;
   VkCommandPool pool;
   VkSemaphore timeline;
-  uint64_t value;     /* the last one submitted */
+  uint64_t value; /* the last one submitted */
   slot slots[N_SLOTS];
-  uint32_t slot;      /* the one in use */
-  bool is_open;       /* it is being filled */
+  uint32_t slot; /* the one in use */
+  bool is_open;  /* it is being filled */
   uint32_t n_commands;
   recording *recording; /* non-NULL between record_begin and record_end */
   vulkan_access pending[MAX_PENDING];
@@ -108,8 +108,9 @@ static iso_status wait_for(iso_queue *queue, uint64_t value, uint64_t timeout_ns
   *out_result = queue->device->api.vkWaitSemaphores(queue->device->handle, &wait, timeout_ns);
   if (*out_result == VK_TIMEOUT)
     return ISO_OK;
-  return *out_result == VK_SUCCESS ? ISO_OK
-                                   : poison(queue, vulkan_error(*out_result, "waiting for a queue"));
+  return *out_result == VK_SUCCESS
+             ? ISO_OK
+             : poison(queue, vulkan_error(*out_result, "waiting for a queue"));
 }
 
 static iso_status begin(iso_queue *queue, VkCommandBuffer commands, VkCommandBufferUsageFlags use) {
@@ -153,8 +154,7 @@ static iso_status submit(iso_queue *queue, const VkCommandBuffer *commands, cons
   iso_device *device = queue->device;
   uint64_t next = queue->value + 1;
   VkPipelineStageFlags stage = VK_PIPELINE_STAGE_ALL_COMMANDS_BIT;
-  VkTimelineSemaphoreSubmitInfo values = {.sType =
-                                              VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO,
+  VkTimelineSemaphoreSubmitInfo values = {.sType = VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO,
                                           .waitSemaphoreValueCount = other ? 1 : 0,
                                           .pWaitSemaphoreValues = &other_value,
                                           .signalSemaphoreValueCount = 1,
@@ -321,8 +321,7 @@ static void recording_destroy(iso_queue *queue, void *given) {
   VkResult result; /* it may still run */
   (void)wait_for(queue, queue->value, UINT64_MAX, &result);
   if (self->commands)
-    queue->device->api.vkFreeCommandBuffers(queue->device->handle, queue->pool, 1,
-                                            &self->commands);
+    queue->device->api.vkFreeCommandBuffers(queue->device->handle, queue->pool, 1, &self->commands);
   free(self);
 }
 

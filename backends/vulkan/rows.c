@@ -49,9 +49,7 @@ VULKAN_LAUNCH(vulkan_layer_norm) {
   return launch_norm(queue, arguments, VULKAN_SHADER_layer_norm, attributes->epsilon, 0);
 }
 
-VULKAN_LAUNCH(vulkan_softmax) {
-  return launch_norm(queue, arguments, VULKAN_SHADER_softmax, 0, 0);
-}
+VULKAN_LAUNCH(vulkan_softmax) { return launch_norm(queue, arguments, VULKAN_SHADER_softmax, 0, 0); }
 
 VULKAN_LAUNCH(vulkan_rope) {
   const iso_rope_attributes *attributes = arguments->attributes;

@@ -25,11 +25,11 @@ typedef struct vulkan_api {
 
 extern const iso_host *vulkan_host;
 #define vulkan_fail(code, ...) iso_backend_fail(vulkan_host, code, __VA_ARGS__)
-#define VULKAN_TRY(call, what)                 \
-  do {                                         \
-    VkResult vulkan_result_ = (call);          \
-    if (vulkan_result_ != VK_SUCCESS)          \
-      return vulkan_error(vulkan_result_, what); \
+#define VULKAN_TRY(call, what)                                                                     \
+  do {                                                                                             \
+    VkResult vulkan_result_ = (call);                                                              \
+    if (vulkan_result_ != VK_SUCCESS)                                                              \
+      return vulkan_error(vulkan_result_, what);                                                   \
   } while (0)
 
 /* Sets the sentence of a Vulkan error, `what` being what was tried, and returns its status. */
@@ -45,7 +45,7 @@ void vulkan_api_destroy(vulkan_api *api);
 typedef struct vulkan_facts {
   VkPhysicalDevice physical;
   uint32_t queue_family;
-  uint64_t memory_bytes;          /* of the heap that kernels use */
+  uint64_t memory_bytes; /* of the heap that kernels use */
   uint64_t largest_allocation_bytes;
   uint32_t device_type, staging_type; /* memory types of the two iso_memory_kind */
   uint32_t device_heap;
@@ -68,8 +68,8 @@ struct iso_device {
   size_t cache_bytes;          /* of the cache as it was loaded */
   vulkan_pipeline **pipelines; /* hash chains, see pipeline.c */
   uint32_t n_pipelines;
-  uint64_t used_bytes;        /* of the device heap, by this device's buffers */
-  pthread_mutex_t lock;       /* over the VkQueue, pipelines and used_bytes */
+  uint64_t used_bytes;  /* of the device heap, by this device's buffers */
+  pthread_mutex_t lock; /* over the VkQueue, pipelines and used_bytes */
 };
 
 struct iso_buffer {
@@ -164,6 +164,8 @@ iso_refusal vulkan_check_rows(const iso_device *device, const iso_op_arguments *
 iso_status vulkan_enqueue_op(iso_queue *queue, const iso_op_arguments *arguments,
                              vulkan_dispatch *dispatch);
 
-static inline uint32_t vulkan_ceil_div(uint64_t a, uint32_t b) { return (uint32_t)((a + b - 1) / b); }
+static inline uint32_t vulkan_ceil_div(uint64_t a, uint32_t b) {
+  return (uint32_t)((a + b - 1) / b);
+}
 
 #endif

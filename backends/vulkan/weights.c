@@ -9,8 +9,8 @@ typedef struct split_format {
 } split_format;
 
 static const split_format formats[ISO_SCHEME_COUNT] = {
-    [ISO_SCHEME_Q8_0] = {32, 34, 0},    [ISO_SCHEME_Q4_0] = {32, 18, 0},
-    [ISO_SCHEME_Q5_0] = {32, 22, 0},    [ISO_SCHEME_IQ4_NL] = {32, 18, 0},
+    [ISO_SCHEME_Q8_0] = {32, 34, 0},     [ISO_SCHEME_Q4_0] = {32, 18, 0},
+    [ISO_SCHEME_Q5_0] = {32, 22, 0},     [ISO_SCHEME_IQ4_NL] = {32, 18, 0},
     [ISO_SCHEME_Q3_K] = {256, 110, 108}, [ISO_SCHEME_Q6_K] = {256, 210, 208},
 };
 
