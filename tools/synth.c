@@ -5,17 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void print_fallbacks(const iso_synth_model *model) {
-  for (int i = 0; i < ISO_SCHEME_COUNT; i++)
-    if (model->n_fallbacks[i])
-      fprintf(stderr,
-              "isomer: the rows of %d matrices are not whole %s blocks of %u; they are %s, as "
-              "llama.cpp has them\n",
-              model->n_fallbacks[i], iso_scheme_get_info((iso_scheme)i)->name,
-              iso_scheme_get_info((iso_scheme)i)->block_elements,
-              iso_scheme_get_info(model->fallback[i])->name);
-}
-
 static void print_result(const iso_options *options, const iso_synth_model *model,
                          const char *path) {
   char bytes[16];
@@ -49,7 +38,7 @@ iso_status iso_command_synth(iso_options *options, int *out_exit) {
   iso_status status =
       iso_synth_model_create(options->words.items[0], options->scheme, is_gguf, seed, &model);
   if (status == ISO_OK)
-    print_fallbacks(&model);
+    iso_scheme_fallbacks_print(&model.fallbacks);
   if (status == ISO_OK)
     status = is_gguf ? iso_synth_write_gguf(&model, path) : iso_synth_write_folder(&model, path);
   if (status == ISO_OK)

@@ -10,6 +10,7 @@
 #include "core/progress.h"
 #include "models/formats/text_view.h"
 #include "models/model.h"
+#include "tools/scheme_recipe.h"
 
 typedef struct iso_synth_shape {
   const char *name, *architecture;
@@ -54,10 +55,7 @@ typedef struct iso_synth_model {
   iso_synth_tensor *tensors;
   int n_tensors, tensor_capacity;
   uint64_t parameters, bytes; /* of all tensors */
-  /* Matrices that got another scheme, by the one their rows are not whole blocks of, and what
-   * they got. */
-  int n_fallbacks[ISO_SCHEME_COUNT];
-  iso_scheme fallback[ISO_SCHEME_COUNT];
+  iso_scheme_fallbacks fallbacks;
 } iso_synth_model;
 
 /* Lists the tensors of a shape. `scheme` is one of schemes.def's floats and blocks, or "q4_k_m";

@@ -90,54 +90,7 @@ static bool applies(const iso_synth_model *model, condition when) {
   return answers[when];
 }
 
-/* ---- Schemes of matrices -------------------------------------------------------------------- */
-
-/* llama.cpp's Q4_K_M: more bits for the head, and for the value and down projections of the first
- * and last eighth of the layers and every third between. */
-static iso_scheme mixed_scheme(const tensor_row *row, int layer, const iso_model_config *config) {
-  int n = config->n_layers, eighth = n / 8;
-  bool more_bits = layer < eighth || layer >= 7 * n / 8 || (layer - eighth) % 3 == 2;
-  bool is_head = strcmp(row->name, "output.weight") == 0 ||
-                 (config->tied_embeddings && strcmp(row->name, "token_embd.weight") == 0);
-  bool sensitive = strcmp(row->name, "blk.%d.attn_v.weight") == 0 ||
-                   strcmp(row->name, "blk.%d.ffn_down.weight") == 0;
-  return is_head || (sensitive && more_bits) ? ISO_SCHEME_Q6_K : ISO_SCHEME_Q4_K;
-}
-
-/* What llama.cpp takes where rows are not whole blocks of 256. */
-static iso_scheme fallback_scheme(iso_scheme scheme) {
-  switch (scheme) {
-  case ISO_SCHEME_Q2_K:
-  case ISO_SCHEME_Q3_K:
-    return ISO_SCHEME_Q4_0;
-  case ISO_SCHEME_Q4_K:
-    return ISO_SCHEME_Q5_0;
-  case ISO_SCHEME_Q5_K:
-    return ISO_SCHEME_Q5_1;
-  case ISO_SCHEME_Q6_K:
-    return ISO_SCHEME_Q8_0;
-  default:
-    return ISO_SCHEME_F16;
-  }
-}
-
-static iso_scheme fitting_scheme(iso_synth_model *model, iso_scheme wanted, int64_t columns) {
-  iso_scheme scheme = wanted;
-  while (columns % iso_scheme_get_info(scheme)->block_elements != 0)
-    scheme = fallback_scheme(scheme);
-  if (scheme != wanted) {
-    model->n_fallbacks[wanted]++;
-    model->fallback[wanted] = scheme;
-  }
-  return scheme;
-}
-
 /* ---- The list ------------------------------------------------------------------------------- */
-
-typedef struct recipe {
-  bool mixed;
-  iso_scheme scheme;
-} recipe;
 
 static iso_status name_tensor(const iso_synth_model *model, const tensor_row *row, int layer,
                               iso_synth_tensor *out) {
@@ -159,7 +112,7 @@ static iso_status name_tensor(const iso_synth_model *model, const tensor_row *ro
   return ISO_OK;
 }
 
-static iso_status add_tensor(iso_synth_model *model, const recipe *how, const tensor_row *row,
+static iso_status add_tensor(iso_synth_model *model, const iso_scheme_recipe *how, const tensor_row *row,
                              int layer) {
   const iso_model_config *config = &model->config;
   if (model->n_tensors == model->tensor_capacity) {
@@ -177,8 +130,6 @@ static iso_status add_tensor(iso_synth_model *model, const recipe *how, const te
   int64_t columns = size_of(config, row->columns);
   tensor->dims[tensor->n_dims++] = columns;
   if (row->kind == ISO_SYNTH_MATRIX) {
-    iso_scheme wanted = how->mixed ? mixed_scheme(row, layer, config) : how->scheme;
-    tensor->scheme = fitting_scheme(model, wanted, columns);
     tensor->pair_rows =
         config->rope.interleaved && (strcmp(row->name, "blk.%d.attn_q.weight") == 0 ||
                                      strcmp(row->name, "blk.%d.attn_k.weight") == 0);
@@ -186,6 +137,12 @@ static iso_status add_tensor(iso_synth_model *model, const recipe *how, const te
     tensor->scheme = how->scheme;
   }
   ISO_TRY(name_tensor(model, row, layer, tensor));
+  if (row->kind == ISO_SYNTH_MATRIX) {
+    iso_scheme wanted =
+        iso_scheme_recipe_want(how, tensor->name, config->n_layers, config->tied_embeddings);
+    tensor->scheme = iso_scheme_recipe_fit(wanted, columns);
+    iso_scheme_fallbacks_note(&model->fallbacks, wanted, tensor->scheme);
+  }
   uint64_t row_bytes, n_rows = tensor->n_dims > 1 ? (uint64_t)tensor->dims[0] : 1;
   ISO_TRY(iso_scheme_row_bytes(tensor->scheme, columns, &row_bytes));
   model->bytes += n_rows * row_bytes;
@@ -194,7 +151,7 @@ static iso_status add_tensor(iso_synth_model *model, const recipe *how, const te
   return ISO_OK;
 }
 
-static iso_status add_tensors(iso_synth_model *model, const recipe *how, const tensor_row *rows,
+static iso_status add_tensors(iso_synth_model *model, const iso_scheme_recipe *how, const tensor_row *rows,
                               int layer) {
   for (; rows->name; rows++)
     if (applies(model, rows->when))
@@ -215,20 +172,12 @@ static iso_status find_shape(const char *name, const iso_synth_shape **out_shape
   return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "unknown shape \"%s\"; known are %s", name, known);
 }
 
-static iso_status find_recipe(const char *name, bool is_gguf, recipe *out) {
-  *out = (recipe){.mixed = strcmp(name, "q4_k_m") == 0, .scheme = ISO_SCHEME_Q4_K};
-  if (!out->mixed && !iso_scheme_from_name(name, &out->scheme))
-    return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "--scheme %s is unknown; see isomer synth --help",
-                    name);
-  const iso_scheme_info *info = iso_scheme_get_info(out->scheme);
-  if (info->kind == ISO_SCHEME_KIND_PLAIN_INT)
-    return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "--scheme %s holds integers, weights are not",
-                    name);
-  if (!is_gguf && info->kind != ISO_SCHEME_KIND_PLAIN_FLOAT)
+static iso_status check_recipe(const iso_scheme_recipe *how, const char *word, bool is_gguf) {
+  if (!is_gguf && iso_scheme_get_info(how->scheme)->kind != ISO_SCHEME_KIND_PLAIN_FLOAT)
     return iso_fail(ISO_ERROR_INVALID_ARGUMENT,
                     "safetensors has no type for %s; a folder takes f32, f16 or bf16, and a GGUF "
                     "file (an output without '/' at its end) takes every scheme",
-                    name);
+                    word);
   return ISO_OK;
 }
 
@@ -269,9 +218,10 @@ static iso_status configure(iso_synth_model *model) {
 iso_status iso_synth_model_create(const char *shape, const char *scheme, bool is_gguf,
                                   uint64_t seed, iso_synth_model *out_model) {
   *out_model = (iso_synth_model){.is_gguf = is_gguf, .seed = seed};
-  recipe how;
+  iso_scheme_recipe how;
   ISO_TRY(find_shape(shape, &out_model->shape));
-  ISO_TRY(find_recipe(scheme, is_gguf, &how));
+  ISO_TRY(iso_scheme_recipe_parse(scheme, &how));
+  ISO_TRY(check_recipe(&how, scheme, is_gguf));
   ISO_TRY(configure(out_model));
   ISO_TRY(add_tensors(out_model, &how, rows_before_layers, 0));
   for (int layer = 0; layer < out_model->config.n_layers; layer++)

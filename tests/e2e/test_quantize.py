@@ -1,0 +1,82 @@
+"""`isomer quantize`: what is in the file, how close it stays, and what is refused."""
+import filecmp
+import os
+import tempfile
+import unittest
+
+import isomer
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+TEXT = os.path.join(ROOT, "README.md")
+
+
+class Quantize(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.float_model = cls.path("float.gguf")
+        isomer.run("synth", "tiny-llama", cls.float_model, "--scheme", "f32")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    @classmethod
+    def path(cls, name):
+        return os.path.join(cls.folder.name, name)
+
+    def tensors(self, path):
+        found = isomer.run_json("inspect", path, "--tensors")
+        return {tensor["name"]: tensor for tensor in found["tensors"]}
+
+    def perplexity(self, path):
+        return isomer.run_json("perplexity", path, "-f", TEXT, "-c", "128")["perplexity"]
+
+    def test_every_scheme(self):
+        reference = self.perplexity(self.float_model)
+        for scheme, tolerance in (("f32", 0), ("f16", 1e-3), ("bf16", 1e-2), ("q8_0", 1e-2),
+                                  ("q4_0", 0.1), ("q4_k", 0.1), ("q6_k", 0.02), ("q4_k_m", 0.1)):
+            with self.subTest(scheme=scheme):
+                out = self.path(scheme + ".gguf")
+                isomer.run("quantize", self.float_model, out, "--scheme", scheme)
+                found = self.perplexity(out)
+                self.assertLessEqual(abs(found / reference - 1), tolerance)
+
+    def test_only_matrices_change(self):
+        out = self.path("matrices.gguf")
+        isomer.run("quantize", self.float_model, out, "--scheme", "q8_0")
+        before, after = self.tensors(self.float_model), self.tensors(out)
+        self.assertEqual(list(before), list(after))
+        for name, tensor in after.items():
+            matrix = len(tensor["dims"]) > 1
+            self.assertEqual(tensor["scheme"], "q8_0" if matrix else before[name]["scheme"], name)
+            self.assertEqual(tensor["dims"], before[name]["dims"])
+
+    def test_threads_do_not_matter(self):
+        files = []
+        for threads in ("1", "3"):
+            files.append(self.path(f"threads{threads}.gguf"))
+            isomer.run("quantize", self.float_model, files[-1], "--scheme", "q5_k", "-t", threads)
+        self.assertTrue(filecmp.cmp(*files, shallow=False))
+
+    def test_onto_itself(self):
+        path = self.path("self.gguf")
+        isomer.run("quantize", self.float_model, path, "--scheme", "q8_0")
+        isomer.run("quantize", path, path, "--scheme", "f16")
+        self.assertEqual(self.tensors(path)["token_embd.weight"]["scheme"], "f16")
+
+    def test_refusals(self):
+        out = self.path("refused.gguf")
+        for arguments, words, code in (
+                (["quantize", self.float_model, out, "--scheme", "q9"], "--scheme q9 is unknown", 2),
+                (["quantize", self.float_model, out, "--scheme", "i32"], "integers", 2),
+                (["quantize", self.float_model], "takes a model and an output", 2),
+                (["quantize", os.path.join(ROOT, "tests/golden/models/llama"), out], "GGUF", 1)):
+            with self.subTest(words=words):
+                done = isomer.run(*arguments, code=code)
+                self.assertIn(words, done.stderr)
+        self.assertFalse(os.path.exists(out))
+
+
+if __name__ == "__main__":
+    isomer.main()
