@@ -6,8 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Bytes of one hop between host and a device whose memory cannot be mapped. */
-#define STAGING_BYTES (UINT64_C(8) << 20)
+/* Bytes of one hop between host and a device whose memory cannot be mapped, and how many hops may
+ * be on their way: while the device fetches one piece, the host fills the next. */
+#define PIECE_BYTES (UINT64_C(4) << 20)
+enum { PIECES = 3 };
 
 typedef struct device_object {
   iso_open_device open; /* first: the public pointer is the object */
@@ -197,7 +199,7 @@ static iso_status make_staging(device_object *object) {
     return ISO_OK;
   iso_open_device *open = &object->open;
   iso_buffer *buffer;
-  ISO_TRY(open->memory.alloc(open->device, ISO_MEMORY_STAGING, STAGING_BYTES, &buffer));
+  ISO_TRY(open->memory.alloc(open->device, ISO_MEMORY_STAGING, PIECES * PIECE_BYTES, &buffer));
   iso_status status = open->memory.map(open->device, buffer, &object->staging_address);
   if (status != ISO_OK) {
     open->memory.free(open->device, buffer);
@@ -212,31 +214,63 @@ iso_status iso_device_need_staging(iso_open_device *device) {
   return mappable ? ISO_OK : make_staging((device_object *)device);
 }
 
-/* Through the staging buffer, a piece at a time. */
-static iso_status upload_staged(device_object *object, iso_buffer *target, uint64_t offset,
-                                const char *source, uint64_t bytes) {
-  iso_open_device *open = &object->open;
-  ISO_TRY(make_staging(object));
-  for (uint64_t done = 0; done < bytes;) {
-    uint64_t piece = bytes - done < STAGING_BYTES ? bytes - done : STAGING_BYTES;
-    memcpy(object->staging_address, source + done, piece);
-    ISO_TRY(open->queue_table.copy(open->queue, target, offset + done, object->staging, 0, piece));
-    ISO_TRY(iso_device_drain(open));
-    done += piece;
-  }
-  return ISO_OK;
+/* One piece of a transfer and its place in the staging buffer, which they take in turn. */
+typedef struct transfer {
+  device_object *object;
+  iso_buffer *buffer; /* of the device */
+  uint64_t offset;
+  uint64_t bytes;
+} transfer;
+
+static uint64_t piece_bytes(const transfer *t, uint64_t index) {
+  uint64_t left = t->bytes - index * PIECE_BYTES;
+  return left < PIECE_BYTES ? left : PIECE_BYTES;
 }
 
-static iso_status download_staged(device_object *object, iso_buffer *source, uint64_t offset,
-                                  char *target, uint64_t bytes) {
-  iso_open_device *open = &object->open;
-  ISO_TRY(make_staging(object));
-  for (uint64_t done = 0; done < bytes;) {
-    uint64_t piece = bytes - done < STAGING_BYTES ? bytes - done : STAGING_BYTES;
-    ISO_TRY(open->queue_table.copy(open->queue, object->staging, 0, source, offset + done, piece));
-    ISO_TRY(iso_device_drain(open));
-    memcpy(target + done, object->staging_address, piece);
-    done += piece;
+static uint64_t piece_place(uint64_t index) { return index % PIECES * PIECE_BYTES; }
+
+/* Enqueues the copy of a piece, to or from the device, and a signal behind it. */
+static iso_status enqueue_piece(const transfer *t, uint64_t index, bool upload,
+                                uint64_t *out_value) {
+  iso_open_device *open = &t->object->open;
+  uint64_t at = t->offset + index * PIECE_BYTES, place = piece_place(index);
+  iso_buffer *staging = t->object->staging;
+  ISO_TRY(upload ? open->queue_table.copy(open->queue, t->buffer, at, staging, place,
+                                          piece_bytes(t, index))
+                 : open->queue_table.copy(open->queue, staging, place, t->buffer, at,
+                                          piece_bytes(t, index)));
+  return open->queue_table.signal(open->queue, out_value);
+}
+
+static iso_status wait_for_piece(const transfer *t, uint64_t value) {
+  return t->object->open.queue_table.host_wait(t->object->open.queue, value, UINT64_MAX);
+}
+
+static iso_status upload_staged(const transfer *t, const char *source) {
+  ISO_TRY(make_staging(t->object));
+  uint64_t n = (t->bytes + PIECE_BYTES - 1) / PIECE_BYTES, values[PIECES] = {0};
+  for (uint64_t i = 0; i < n; i++) {
+    if (i >= PIECES)
+      ISO_TRY(wait_for_piece(t, values[i % PIECES]));
+    memcpy((char *)t->object->staging_address + piece_place(i), source + i * PIECE_BYTES,
+           piece_bytes(t, i));
+    ISO_TRY(enqueue_piece(t, i, true, &values[i % PIECES]));
+  }
+  return iso_device_drain(&t->object->open);
+}
+
+static iso_status download_staged(const transfer *t, char *target) {
+  ISO_TRY(make_staging(t->object));
+  uint64_t n = (t->bytes + PIECE_BYTES - 1) / PIECE_BYTES, values[PIECES] = {0};
+  for (uint64_t i = 0; i < n + PIECES - 1; i++) {
+    if (i < n)
+      ISO_TRY(enqueue_piece(t, i, false, &values[i % PIECES]));
+    if (i < PIECES - 1)
+      continue;
+    uint64_t done = i - (PIECES - 1);
+    ISO_TRY(wait_for_piece(t, values[done % PIECES]));
+    memcpy(target + done * PIECE_BYTES, (const char *)t->object->staging_address + piece_place(done),
+           piece_bytes(t, done));
   }
   return ISO_OK;
 }
@@ -247,7 +281,7 @@ iso_status iso_device_upload(iso_open_device *device, iso_buffer *target, uint64
     return ISO_OK;
   char *mapped = iso_device_map(device, target);
   if (!mapped)
-    return upload_staged((device_object *)device, target, offset, source, bytes);
+    return upload_staged(&(transfer){(device_object *)device, target, offset, bytes}, source);
   ISO_TRY(iso_device_drain(device));
   memcpy(mapped + offset, source, bytes);
   return ISO_OK;
@@ -259,7 +293,7 @@ iso_status iso_device_download(iso_open_device *device, iso_buffer *source, uint
     return ISO_OK;
   const char *mapped = iso_device_map(device, source);
   if (!mapped)
-    return download_staged((device_object *)device, source, offset, target, bytes);
+    return download_staged(&(transfer){(device_object *)device, source, offset, bytes}, target);
   ISO_TRY(iso_device_drain(device));
   memcpy(target, mapped + offset, bytes);
   return ISO_OK;

@@ -11,21 +11,22 @@ static int larger_first(const void *a_pointer, const void *b_pointer) {
   return a < b ? -1 : a > b; /* in the order they were made */
 }
 
-static bool in_use_together(const plan_item *a, const plan_item *b) {
-  return a->first <= b->last && b->first <= a->last;
+/* `delay`: steps that must lie between the last use of one and the first of the other. */
+static bool in_use_together(const plan_item *a, const plan_item *b, int64_t delay) {
+  return a->first <= b->last + delay && b->first <= a->last + delay;
 }
 
 /* Finds the lowest offset for `item` among `placed`, which are sorted by offset. */
 static bool find_offset(plan_item *const *placed, uint32_t count, const plan_item *item,
-                        uint32_t alignment, uint64_t *out_offset) {
+                        const iso_plan_device *device, uint64_t *out_offset) {
   uint64_t offset = 0;
   for (uint32_t i = 0; i < count; i++) {
     const plan_item *other = placed[i];
-    if (!in_use_together(item, other) || other->offset + other->bytes <= offset)
+    if (!in_use_together(item, other, device->reuse_delay) || other->offset + other->bytes <= offset)
       continue;
     if (other->offset >= offset && other->offset - offset >= item->bytes)
       break;
-    if (!iso_align_up(other->offset + other->bytes, alignment, &offset))
+    if (!iso_align_up(other->offset + other->bytes, device->alignment_bytes, &offset))
       return false;
   }
   *out_offset = offset;
@@ -41,8 +42,7 @@ static iso_status assign(iso_planner *planner, uint32_t device, plan_item **sort
     if (item->device != device)
       continue;
     uint64_t end;
-    if (!find_offset(placed, count, item, planner->options->devices[device].alignment_bytes,
-                     &item->offset) ||
+    if (!find_offset(placed, count, item, &planner->options->devices[device], &item->offset) ||
         __builtin_add_overflow(item->offset, item->bytes, &end) || end > INT64_MAX)
       return iso_fail(ISO_ERROR_LIMIT, "the scratch memory of %s would be above 2^63 bytes",
                       planner->plan->device_names[device]);

@@ -4,6 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* GPUs run up to three small ops as one kernel. */
+enum { GPU_REUSE_DELAY = 2 };
+
 static iso_status open_one(iso_device_list *list, const char *spec, int32_t n_threads) {
   if (list->n_devices == ISO_MAX_DEVICES)
     return iso_fail(ISO_ERROR_LIMIT, "more than %d devices", ISO_MAX_DEVICES);
@@ -18,7 +21,8 @@ static iso_status open_one(iso_device_list *list, const char *spec, int32_t n_th
                         .kernels = device->kernels,
                         .kernel_count = device->kernel_count,
                         .device = device->device,
-                        .alignment_bytes = device->info.alignment_bytes};
+                        .alignment_bytes = device->info.alignment_bytes,
+                        .reuse_delay = device->info.kind == ISO_DEVICE_GPU ? GPU_REUSE_DELAY : 0};
   list->devices[list->n_devices++] = device;
   return ISO_OK;
 }

@@ -192,6 +192,7 @@ static iso_status multiply(iso_queue *queue, const cuda_product *product) {
 
 iso_status cuda_blas_multiply(iso_queue *queue, const cuda_product *product) {
   CUDA_TRY(cudaSetDevice(queue->device->ordinal));
+  ISO_TRY(simt_flush_deferred(queue, &queue->deferred));
   cuda_blas *blas = queue->device->blas;
   pthread_mutex_lock(&blas->lock);
   iso_status status = multiply(queue, product);

@@ -5,6 +5,7 @@
 #ifndef ISOMER_BACKENDS_CUDA_H
 #define ISOMER_BACKENDS_CUDA_H
 
+#include "backends/simt/fusion.h"
 #include <cuda_runtime.h>
 #include <isomer/backend.h>
 
@@ -20,6 +21,7 @@ struct iso_device {
   int n_units;      /* multiprocessors */
   int shared_bytes; /* shared memory that one block may ask for */
   int l2_bytes;
+  bool starts_early; /* kernels are code for sm_90 or later, which can wait for earlier kernels */
   cuda_blas *blas; /* NULL: cuBLASLt is not installed */
 };
 
@@ -43,6 +45,7 @@ struct iso_queue {
   bool synchronous;                /* ISOMER_CUDA_SYNC: wait after each launch, to name a fault */
   const char *first_launch;        /* since the latest value waited for; NULL: none */
   const char *last_launch;
+  simt_deferred deferred; /* ops that may become part of a larger kernel */
   char fault[256]; /* the first fault of the device; "" while there is none */
 };
 

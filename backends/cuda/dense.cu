@@ -67,6 +67,7 @@ struct preparation {
 
 /* A row a block. */
 __global__ void __launch_bounds__(THREADS) prepare(preparation p) {
+  simt_begin();
   __shared__ float shared[THREADS / SIMT_SUBGROUP];
   const uint8_t *x = p.x.row(blockIdx.x);
   int64_t n = p.x.n_columns, first = blockIdx.x * n;
@@ -104,6 +105,7 @@ struct finishing {
 };
 
 __global__ void finish(finishing f) {
+  simt_begin();
   int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= f.y.n_columns)
     return;
@@ -159,7 +161,7 @@ iso_status launch(iso_queue *queue, const iso_op_arguments *arguments) {
   preparation p = {r.x, r.scheme, {scratch + r.planes_at, scratch + r.planes_at + plane},
                    (float *)(scratch + r.scales_at), r.n_planes};
   if (!r.direct_x)
-    ISO_TRY(simt_launch(queue, "matmul: rows to the weight's type", prepare, dim3((unsigned)r.m),
+    ISO_TRY(simt_launch_early(queue, "matmul: rows to the weight's type", prepare, dim3((unsigned)r.m),
                         dim3(THREADS), 0, p));
   cuda_product product = {};
   product.m = r.m, product.n = r.n, product.k = r.k;
@@ -184,7 +186,7 @@ iso_status launch(iso_queue *queue, const iso_op_arguments *arguments) {
                  (const float *)simt_address(arguments->inputs[2]),
                  r.direct_x ? nullptr : p.scales};
   dim3 grid((unsigned)((r.n + THREADS - 1) / THREADS), (unsigned)(r.m < 65535 ? r.m : 65535));
-  return simt_launch(queue, "matmul: bias and rounding", finish, grid, dim3(THREADS), 0, f);
+  return simt_launch_early(queue, "matmul: bias and rounding", finish, grid, dim3(THREADS), 0, f);
 }
 
 const iso_kernel records[] = {{.size = sizeof(iso_kernel), .op = ISO_OP_MATMUL,

@@ -103,6 +103,7 @@ static iso_status open_card(int ordinal, iso_device *device) {
                             card.minor);
   }
   CUDA_TRY(error);
+  device->starts_early = attributes.ptxVersion >= 90;
   device->blas = cuda_blas_create();
   return ISO_OK;
 }

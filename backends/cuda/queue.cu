@@ -16,6 +16,14 @@ static double now_us() {
   return (double)time.tv_sec * 1e6 + (double)time.tv_nsec * 1e-3;
 }
 
+/* What every call does that enqueues something: the device is made current, and what was held back
+ * goes first. */
+static iso_status begin(iso_queue *queue) {
+  ISO_TRY(cuda_queue_check(queue));
+  CUDA_TRY(cudaSetDevice(queue->device->ordinal));
+  return simt_flush_deferred(queue, &queue->deferred);
+}
+
 /* ---- Faults ---------------------------------------------------------------------------------- */
 
 iso_status cuda_queue_check(const iso_queue *queue) {
@@ -97,6 +105,8 @@ static iso_status queue_create(iso_device *device, iso_queue **out_queue) {
   queue->device = device;
   const char *synchronous = getenv("ISOMER_CUDA_SYNC");
   queue->synchronous = synchronous && strcmp(synchronous, "1") == 0;
+  const char *fusion = getenv("ISOMER_FUSION");
+  queue->deferred.off = fusion && strcmp(fusion, "0") == 0;
   iso_status status = fill_queue(queue);
   if (status != ISO_OK) {
     queue_destroy(queue);
@@ -122,8 +132,7 @@ static iso_status queue_copy(iso_queue *queue, iso_buffer *target, uint64_t targ
   if (!inside(target, target_offset, bytes) || !inside(source, source_offset, bytes))
     return iso_backend_fail(cuda_host, ISO_ERROR_INVALID_ARGUMENT,
                             "a copy of %llu bytes leaves its buffers", (unsigned long long)bytes);
-  ISO_TRY(cuda_queue_check(queue));
-  CUDA_TRY(cudaSetDevice(queue->device->ordinal));
+  ISO_TRY(begin(queue));
   if (bytes == 0)
     return ISO_OK;
   return enqueued(queue, cudaMemcpyAsync(target->data + target_offset, source->data + source_offset,
@@ -135,8 +144,7 @@ static iso_status queue_fill(iso_queue *queue, iso_buffer *target, uint64_t offs
   if (!inside(target, offset, bytes))
     return iso_backend_fail(cuda_host, ISO_ERROR_INVALID_ARGUMENT,
                             "a fill of %llu bytes leaves its buffer", (unsigned long long)bytes);
-  ISO_TRY(cuda_queue_check(queue));
-  CUDA_TRY(cudaSetDevice(queue->device->ordinal));
+  ISO_TRY(begin(queue));
   if (bytes == 0)
     return ISO_OK;
   return enqueued(queue, cudaMemsetAsync(target->data + offset, value, bytes, queue->stream));
@@ -145,8 +153,7 @@ static iso_status queue_fill(iso_queue *queue, iso_buffer *target, uint64_t offs
 /* ---- Timeline ---------------------------------------------------------------------------------- */
 
 static iso_status queue_signal(iso_queue *queue, uint64_t *out_value) {
-  ISO_TRY(cuda_queue_check(queue));
-  CUDA_TRY(cudaSetDevice(queue->device->ordinal));
+  ISO_TRY(begin(queue));
   uint64_t value = queue->signalled + 1;
   cudaError_t error = cudaEventRecord(queue->events[value % CUDA_EVENTS], queue->stream);
   if (error != cudaSuccess)
@@ -196,19 +203,17 @@ static iso_status queue_host_wait(iso_queue *queue, uint64_t value, uint64_t tim
 }
 
 static iso_status queue_wait(iso_queue *queue, iso_queue *other, uint64_t value) {
-  ISO_TRY(cuda_queue_check(queue));
   ISO_TRY(cuda_queue_check(other));
+  ISO_TRY(begin(queue));
   if (value == 0 || value <= other->reached)
     return ISO_OK;
-  CUDA_TRY(cudaSetDevice(queue->device->ordinal));
   return enqueued(queue, cudaStreamWaitEvent(queue->stream, event_of(other, value), 0));
 }
 
 /* ---- Recordings --------------------------------------------------------------------------------- */
 
 static iso_status queue_record_begin(iso_queue *queue) {
-  ISO_TRY(cuda_queue_check(queue));
-  CUDA_TRY(cudaSetDevice(queue->device->ordinal));
+  ISO_TRY(begin(queue));
   CUDA_TRY(cudaStreamBeginCapture(queue->stream, cudaStreamCaptureModeThreadLocal));
   queue->recording = true;
   queue->first_launch = queue->last_launch = nullptr;
@@ -218,9 +223,16 @@ static iso_status queue_record_begin(iso_queue *queue) {
 /* After a failed step, too: the stream must leave its capture. */
 static iso_status queue_record_end(iso_queue *queue, void **out_recording) {
   cudaGraph_t graph = nullptr;
-  queue->recording = false;
   CUDA_TRY(cudaSetDevice(queue->device->ordinal));
+  iso_status flushed = simt_flush_deferred(queue, &queue->deferred);
+  queue->recording = false;
   cudaError_t error = cudaStreamEndCapture(queue->stream, &graph);
+  if (flushed != ISO_OK) { /* its sentence stands */
+    if (graph)
+      (void)cudaGraphDestroy(graph);
+    (void)cudaGetLastError();
+    return flushed;
+  }
   recording *made = (recording *)calloc(1, sizeof *made);
   if (error == cudaSuccess && !made)
     error = cudaErrorMemoryAllocation;
@@ -245,8 +257,7 @@ static iso_status queue_record_end(iso_queue *queue, void **out_recording) {
 
 static iso_status queue_replay(iso_queue *queue, void *given) {
   recording *made = (recording *)given;
-  ISO_TRY(cuda_queue_check(queue));
-  CUDA_TRY(cudaSetDevice(queue->device->ordinal));
+  ISO_TRY(begin(queue));
   if (made->first_launch)
     note_launch(queue, made->first_launch, made->last_launch);
   return enqueued(queue, cudaGraphLaunch(made->executable, queue->stream));

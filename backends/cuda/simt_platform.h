@@ -25,6 +25,23 @@ __device__ inline int simt_count(bool condition) {
   return __popc(__ballot_sync(0xffffffffu, condition));
 }
 
+/* For kernels that simt_launch_early() launches; see there. */
+__device__ inline void simt_wait_for_earlier() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+__device__ inline void simt_let_later_begin() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+/* Both, for kernels with nothing to do ahead of their turn but to be there. */
+__device__ inline void simt_begin() {
+  simt_let_later_begin();
+  simt_wait_for_earlier();
+}
+
 /* Facts of the device that choose grids and kernels. */
 static inline int simt_n_units(const iso_device *device) { return device->n_units; }
 static inline int simt_shared_bytes(const iso_device *device) { return device->shared_bytes; }
@@ -43,16 +60,47 @@ static inline uint8_t *simt_workspace(const iso_op_arguments *arguments) {
 }
 static inline simt_stream simt_queue_stream(const iso_queue *queue) { return queue->stream; }
 
+template <typename... P>
+iso_status simt_prepare_launch(iso_queue *queue, void (*kernel)(P...), size_t shared_bytes) {
+  CUDA_TRY(cudaSetDevice(queue->device->ordinal));
+  ISO_TRY(simt_flush_deferred(queue, &queue->deferred));
+  if (shared_bytes > 48 * 1024)
+    CUDA_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                  (int)shared_bytes));
+  return ISO_OK;
+}
+
+static inline simt_deferred *simt_queue_deferred(iso_queue *queue) { return &queue->deferred; }
+
 /* Enqueues a kernel. `name` is kept: a string literal, told when the kernel faults. More than
  * 48 KiB of dynamic shared memory are asked for when needed. */
 template <typename... P, typename... A>
 iso_status simt_launch(iso_queue *queue, const char *name, void (*kernel)(P...), dim3 grid,
                        dim3 block, size_t shared_bytes, A... arguments) {
-  CUDA_TRY(cudaSetDevice(queue->device->ordinal));
-  if (shared_bytes > 48 * 1024)
-    CUDA_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                  (int)shared_bytes));
+  ISO_TRY(simt_prepare_launch(queue, kernel, shared_bytes));
   kernel<<<grid, block, shared_bytes, queue->stream>>>(P(arguments)...);
+  return cuda_launched(queue, name);
+}
+
+/* The same for a kernel whose blocks may be started while earlier work still runs. Until such a
+ * kernel has called simt_wait_for_earlier(), which every thread that touches memory must, it may
+ * read weights and its arguments, and nothing else. simt_let_later_begin() lets the next such
+ * kernel be started as soon as every block has called it or is done. */
+template <typename... P, typename... A>
+iso_status simt_launch_early(iso_queue *queue, const char *name, void (*kernel)(P...), dim3 grid,
+                             dim3 block, size_t shared_bytes, A... arguments) {
+  ISO_TRY(simt_prepare_launch(queue, kernel, shared_bytes));
+  cudaLaunchAttribute attribute = {};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid;
+  config.blockDim = block;
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = queue->stream;
+  config.attrs = &attribute;
+  config.numAttrs = queue->device->starts_early ? 1 : 0;
+  (void)cudaLaunchKernelEx(&config, kernel, P(arguments)...); /* its error is also the last one */
   return cuda_launched(queue, name);
 }
 

@@ -28,6 +28,7 @@ __device__ best subgroup_best(best mine) {
 
 __global__ void __launch_bounds__(THREADS)
     argmax(const float *x, int64_t row_elements, int32_t n_columns, int32_t *y) {
+  simt_begin();
   __shared__ best shared[THREADS / SIMT_SUBGROUP];
   const float *row = x + blockIdx.x * row_elements;
   best mine = {0, -1};
@@ -49,7 +50,7 @@ iso_status launch(iso_queue *queue, const iso_op_arguments *arguments) {
   const iso_tensor &x = arguments->inputs[0];
   if (x.dims[0] == 0)
     return ISO_OK;
-  return simt_launch(queue, "argmax", argmax, dim3((unsigned)x.dims[0]), dim3(THREADS), 0,
+  return simt_launch_early(queue, "argmax", argmax, dim3((unsigned)x.dims[0]), dim3(THREADS), 0,
                      (const float *)simt_address(x), x.strides[0] / 4, (int32_t)x.dims[1],
                      (int32_t *)simt_address(arguments->outputs[0]));
 }

@@ -35,6 +35,7 @@ struct operands {
 };
 
 template <typename F> __global__ void map(F function, operands o) {
+  simt_begin();
   int64_t first = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * (o.by_four ? 4 : 1);
   if (first >= o.y.n_columns)
     return;
@@ -91,7 +92,7 @@ iso_status run(iso_queue *queue, const iso_op_arguments *arguments, const char *
   unsigned block = simt_block_size(n_threads, 256);
   dim3 grid((unsigned)((n_threads + block - 1) / block),
             (unsigned)(o.y.n_rows < 65535 ? o.y.n_rows : 65535));
-  return simt_launch(queue, name, map<F>, grid, dim3(block), 0, function, o);
+  return simt_launch_early(queue, name, map<F>, grid, dim3(block), 0, function, o);
 }
 
 iso_status launch_glu(iso_queue *queue, const iso_op_arguments *arguments) {
@@ -102,8 +103,11 @@ iso_status launch_activate(iso_queue *queue, const iso_op_arguments *arguments) 
   auto *attributes = (const iso_activate_attributes *)arguments->attributes;
   return run(queue, arguments, "activate", activate_element{attributes->activation}, false);
 }
-iso_status launch_add(iso_queue *queue, const iso_op_arguments *arguments) {
+iso_status run_add(iso_queue *queue, const iso_op_arguments *arguments) {
   return run(queue, arguments, "add", add_element{}, true);
+}
+iso_status launch_add(iso_queue *queue, const iso_op_arguments *arguments) {
+  return simt_defer(queue, simt_queue_deferred(queue), arguments, run_add);
 }
 iso_status launch_soft_cap(iso_queue *queue, const iso_op_arguments *arguments) {
   auto *attributes = (const iso_soft_cap_attributes *)arguments->attributes;

@@ -43,6 +43,7 @@ __device__ best subgroup_best(best mine) {
 enum { TAKEN_WORDS = 4, MOST_EXPERTS = SIMT_SUBGROUP * 32 * TAKEN_WORDS };
 
 __global__ void route_top_k(routing o) {
+  simt_begin();
   const uint8_t *row = o.logits.row(blockIdx.x);
   int32_t *experts = o.experts + (int64_t)blockIdx.x * o.k;
   float *weights = o.weights + (int64_t)blockIdx.x * o.k;
@@ -106,7 +107,7 @@ iso_status launch_route(iso_queue *queue, const iso_op_arguments *arguments) {
   o.scale = attributes->scale;
   if (o.logits.n_rows == 0)
     return ISO_OK;
-  return simt_launch(queue, "route_top_k", route_top_k, dim3((unsigned)o.logits.n_rows),
+  return simt_launch_early(queue, "route_top_k", route_top_k, dim3((unsigned)o.logits.n_rows),
                      dim3(SIMT_SUBGROUP), 0, o);
 }
 
@@ -119,6 +120,7 @@ struct combination {
 };
 
 __global__ void combine_experts(combination o) {
+  simt_begin();
   int64_t i = (int64_t)blockIdx.y * blockDim.x + threadIdx.x;
   if (i >= o.y.n_columns)
     return;
@@ -140,7 +142,7 @@ iso_status launch_combine(iso_queue *queue, const iso_op_arguments *arguments) {
     return ISO_OK;
   unsigned block = simt_block_size(o.y.n_columns, 256);
   dim3 grid((unsigned)o.y.n_rows, (unsigned)((o.y.n_columns + block - 1) / block));
-  return simt_launch(queue, "combine_experts", combine_experts, grid, dim3(block), 0, o);
+  return simt_launch_early(queue, "combine_experts", combine_experts, grid, dim3(block), 0, o);
 }
 
 const iso_kernel records[] = {

@@ -41,6 +41,7 @@ __device__ void encode_q8_0(iso_block_q8_0 *block, int i, float value) {
 
 /* Grid: rows of k or v, groups of elements, k or v. */
 __global__ void kv_write(operands o) {
+  simt_begin();
   const side &s = o.sides[blockIdx.z];
   int64_t row = (int64_t)blockIdx.x;
   int32_t slot = o.slots[row / o.n_heads];
@@ -60,7 +61,7 @@ __global__ void kv_write(operands o) {
   }
 }
 
-iso_status launch(iso_queue *queue, const iso_op_arguments *arguments) {
+iso_status run(iso_queue *queue, const iso_op_arguments *arguments) {
   operands o = {};
   int64_t longest = 0;
   for (int i = 0; i < 2; i++) {
@@ -81,7 +82,11 @@ iso_status launch(iso_queue *queue, const iso_op_arguments *arguments) {
     return ISO_OK;
   unsigned block = simt_block_size(longest, 128);
   dim3 grid((unsigned)o.sides[0].rows.n_rows, (unsigned)((longest + block - 1) / block), 2);
-  return simt_launch(queue, "kv_write", kv_write, grid, dim3(block), 0, o);
+  return simt_launch_early(queue, "kv_write", kv_write, grid, dim3(block), 0, o);
+}
+
+iso_status launch(iso_queue *queue, const iso_op_arguments *arguments) {
+  return simt_defer(queue, simt_queue_deferred(queue), arguments, run);
 }
 
 const iso_kernel records[] = {{.size = sizeof(iso_kernel), .op = ISO_OP_KV_WRITE,

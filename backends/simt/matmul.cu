@@ -72,6 +72,7 @@ __device__ void dot_rows(const product &p, const uint8_t *weight, int64_t featur
 }
 
 template <int SCHEME, int ROWS> __global__ void few_rows(product p, bool aligned) {
+  simt_begin();
   int64_t feature = (int64_t)blockIdx.x * FEATURES + threadIdx.x / SIMT_SUBGROUP;
   if (feature >= p.n_out)
     return;
@@ -89,6 +90,7 @@ template <int SCHEME, int ROWS> __global__ void few_rows(product p, bool aligned
 
 /* One (token, choice) a block; an expert out of range gives NaN. */
 template <int SCHEME> __global__ void grouped(product p, bool aligned) {
+  simt_begin();
   int64_t feature = (int64_t)blockIdx.x * FEATURES + threadIdx.x / SIMT_SUBGROUP;
   if (feature >= p.n_out)
     return;
@@ -118,6 +120,7 @@ __device__ inline void put8(float *tile, int k, int place, const float *values) 
 }
 
 template <int SCHEME> __global__ void __launch_bounds__(256) many_rows(product p, bool aligned) {
+  simt_begin();
   __shared__ float xs[DEPTH * STRIDE], ws[DEPTH * STRIDE];
   int place = (int)threadIdx.x % TILE, k8 = (int)threadIdx.x / TILE * 8; /* of loading */
   int m0 = (int)threadIdx.x / 16 * 4, n0 = (int)threadIdx.x % 16 * 4;    /* of summing */
@@ -177,18 +180,18 @@ template <int SCHEME> iso_status run(iso_queue *queue, const product &p, bool al
   dim3 block(FEATURES * SIMT_SUBGROUP);
   unsigned features = (unsigned)((p.n_out + FEATURES - 1) / FEATURES);
   if (p.experts)
-    return simt_launch(queue, "grouped_matmul", grouped<SCHEME>,
+    return simt_launch_early(queue, "grouped_matmul", grouped<SCHEME>,
                        dim3(features, (unsigned)(n_rows < 65535 ? n_rows : 65535)), block, 0, p,
                        aligned);
   if (n_rows == 1)
-    return simt_launch(queue, "matmul", few_rows<SCHEME, 1>, dim3(features), block, 0, p, aligned);
+    return simt_launch_early(queue, "matmul", few_rows<SCHEME, 1>, dim3(features), block, 0, p, aligned);
   if (n_rows <= FEW)
-    return simt_launch(queue, "matmul", few_rows<SCHEME, 8>,
+    return simt_launch_early(queue, "matmul", few_rows<SCHEME, 8>,
                        dim3(features, (unsigned)((n_rows + 7) / 8)), block, 0, p, aligned);
   dim3 grid((unsigned)((p.n_out + TILE - 1) / TILE), (unsigned)((n_rows + TILE - 1) / TILE));
   if (grid.y > 65535)
     return simt_fail_size("matmul");
-  return simt_launch(queue, "matmul", many_rows<SCHEME>, grid, dim3(256), 0, p, aligned);
+  return simt_launch_early(queue, "matmul", many_rows<SCHEME>, grid, dim3(256), 0, p, aligned);
 }
 
 iso_status launch_product(iso_queue *queue, const iso_op_arguments *arguments, product p) {

@@ -47,6 +47,7 @@ __device__ void each_stored(const operands &o, const uint8_t *x, uint8_t *y, F f
 }
 
 __global__ void rms_norm(operands o) {
+  simt_begin();
   __shared__ float shared[MOST_SUBGROUPS];
   const uint8_t *x = o.x.row(blockIdx.x);
   float sum = 0;
@@ -58,7 +59,33 @@ __global__ void rms_norm(operands o) {
   });
 }
 
+/* add and the rms_norm of its sum. The norm takes the sum as it is stored. */
+__global__ void add_rms_norm(operands o, simt_rows a, simt_rows b) {
+  simt_begin();
+  __shared__ float shared[MOST_SUBGROUPS];
+  const uint8_t *row_a = a.row(blockIdx.x), *row_b = b.row(blockIdx.x);
+  uint8_t *x = o.x.row(blockIdx.x);
+  int n = (int)o.x.n_columns;
+  float sum = 0;
+  for (int i = (int)threadIdx.x * 4; i < n; i += (int)blockDim.x * 4) {
+    float v[4], w[4];
+    simt_load4(a.scheme, row_a, i, v);
+    simt_load4(b.scheme, row_b, i, w);
+    for (int j = 0; j < 4; j++)
+      v[j] = simt_rounded(o.x.scheme, v[j] + w[j]);
+    simt_store4(o.x.scheme, x, i, v);
+    for (int j = 0; j < 4; j++)
+      sum += v[j] * v[j];
+  }
+  sum = simt_block_reduce(sum, shared, simt_sum());
+  float scale = 1.0f / sqrtf(sum / (float)n + o.epsilon);
+  each_stored(o, x, o.y.row(blockIdx.x), [&](int i, float v) {
+    return v * scale * (o.weight[i] + o.weight_offset);
+  });
+}
+
 __global__ void layer_norm(operands o) {
+  simt_begin();
   __shared__ float shared[MOST_SUBGROUPS];
   const uint8_t *x = o.x.row(blockIdx.x);
   float sum = 0, squares = 0;
@@ -73,6 +100,7 @@ __global__ void layer_norm(operands o) {
 }
 
 __global__ void softmax(operands o) {
+  simt_begin();
   __shared__ float shared[MOST_SUBGROUPS];
   const uint8_t *x = o.x.row(blockIdx.x);
   float largest = -INFINITY, sum = 0;
@@ -100,13 +128,16 @@ iso_status run(iso_queue *queue, const iso_op_arguments *arguments, const char *
   o.by_four = o.x.n_columns % 4 == 0 && simt_is_aligned(o.x, 16) && simt_is_aligned(o.y, 16);
   unsigned block =
       simt_block_size(o.by_four ? o.x.n_columns / 4 : o.x.n_columns, MOST_THREADS);
-  return simt_launch(queue, name, kernel, dim3((unsigned)o.y.n_rows), dim3(block), 0, o);
+  return simt_launch_early(queue, name, kernel, dim3((unsigned)o.y.n_rows), dim3(block), 0, o);
 }
 
-iso_status launch_rms_norm(iso_queue *queue, const iso_op_arguments *arguments) {
+iso_status run_rms_norm(iso_queue *queue, const iso_op_arguments *arguments) {
   auto *attributes = (const iso_rms_norm_attributes *)arguments->attributes;
   return run(queue, arguments, "rms_norm", rms_norm, attributes->epsilon,
              attributes->weight_offset);
+}
+iso_status launch_rms_norm(iso_queue *queue, const iso_op_arguments *arguments) {
+  return simt_defer(queue, simt_queue_deferred(queue), arguments, run_rms_norm);
 }
 iso_status launch_layer_norm(iso_queue *queue, const iso_op_arguments *arguments) {
   auto *attributes = (const iso_layer_norm_attributes *)arguments->attributes;
@@ -122,6 +153,39 @@ const iso_kernel records[] = {
     SIMT_RECORD(SOFTMAX, "softmax.simt", launch_softmax),
 };
 
+bool is_by_four(const iso_tensor &tensor) {
+  return tensor.dims[tensor.n_dims - 1] % 4 == 0 && simt_is_aligned(simt_rows_of(tensor), 16);
+}
+
 } /* namespace */
+
+bool simt_add_rms_norm_fits(const simt_deferred_op *ops, uint32_t count) {
+  const iso_op_arguments &add = ops[0].arguments;
+  bool fits = add.inputs[1].n_dims == add.inputs[0].n_dims && add.outputs[0].dims[0] > 0 &&
+              is_by_four(add.inputs[0]) && is_by_four(add.inputs[1]) &&
+              is_by_four(add.outputs[0]);
+  if (count < 2 || !fits)
+    return fits;
+  const iso_op_arguments &norm = ops[1].arguments;
+  return simt_is_same(&norm.inputs[0], &add.outputs[0]) && is_by_four(norm.outputs[0]) &&
+         simt_is_apart(&norm.outputs[0], &add.inputs[0]) &&
+         simt_is_apart(&norm.outputs[0], &add.inputs[1]);
+}
+
+iso_status simt_add_rms_norm(iso_queue *queue, const simt_deferred_op *ops) {
+  const iso_op_arguments &add = ops[0].arguments, &norm = ops[1].arguments;
+  auto *attributes = (const iso_rms_norm_attributes *)ops[1].attributes;
+  operands o = {};
+  o.x = simt_rows_of(norm.inputs[0]);
+  o.y = simt_rows_of(norm.outputs[0]);
+  o.weight = (const float *)simt_address(norm.inputs[1]);
+  o.epsilon = attributes->epsilon;
+  o.weight_offset = attributes->weight_offset;
+  o.by_four = true;
+  unsigned block = simt_block_size(o.x.n_columns / 4, MOST_THREADS);
+  return simt_launch_early(queue, "add, rms_norm", add_rms_norm, dim3((unsigned)o.y.n_rows),
+                           dim3(block), 0, o, simt_rows_of(add.inputs[0]),
+                           simt_rows_of(add.inputs[1]));
+}
 
 SIMT_EXPORT_KERNELS(norm, records)

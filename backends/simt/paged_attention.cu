@@ -65,6 +65,7 @@ __device__ float score_of(const operands &o, const float *q, const uint8_t *key)
 
 /* PARTS: elements of a value that a lane keeps, value_dim <= PARTS * SIMT_SUBGROUP. */
 template <int PARTS> __global__ void __launch_bounds__(THREADS) attend(operands o) {
+  simt_begin();
   extern __shared__ float shared[]; /* q, then a subgroup's sums after another */
   __shared__ int found;
   __shared__ float maxima[SUBGROUPS], totals[SUBGROUPS];
@@ -196,7 +197,7 @@ iso_status launch(iso_queue *queue, const iso_op_arguments *arguments) {
   auto kernel = o.value_dim <= 4 * SIMT_SUBGROUP   ? attend<4>
                 : o.value_dim <= 8 * SIMT_SUBGROUP ? attend<8>
                                                    : attend<MOST_DIM / SIMT_SUBGROUP>;
-  return simt_launch(queue, "paged_attention", kernel, grid, dim3(THREADS), bytes, o);
+  return simt_launch_early(queue, "paged_attention", kernel, grid, dim3(THREADS), bytes, o);
 }
 
 const iso_kernel records[] = {{.size = sizeof(iso_kernel), .op = ISO_OP_PAGED_ATTENTION,

@@ -137,6 +137,7 @@ constexpr float LIMIT = HALF_MAX * (SCHEME == ISO_SCHEME_Q8_0     ? 127.0f
                                                                   : 1.0f);
 
 template <int SCHEME> __global__ void quantize(operands o) {
+  simt_begin();
   int64_t block = (int64_t)blockIdx.y * blockDim.x + threadIdx.x;
   if (block * 32 >= o.x.n_columns)
     return;
@@ -182,7 +183,7 @@ iso_status launch(iso_queue *queue, const iso_op_arguments *arguments) {
   int64_t blocks = o.x.n_columns / 32;
   unsigned threads = simt_block_size(blocks, 128);
   dim3 grid((unsigned)o.x.n_rows, (unsigned)((blocks + threads - 1) / threads));
-  return simt_launch(queue, "quantize_rows", choose(arguments->outputs[0].scheme), grid,
+  return simt_launch_early(queue, "quantize_rows", choose(arguments->outputs[0].scheme), grid,
                      dim3(threads), 0, o);
 }
 

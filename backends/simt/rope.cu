@@ -1,4 +1,5 @@
-/* Rotary positions. A thread rotates one pair of a head, or copies two elements beyond them. */
+/* Rotary positions. A thread rotates one pair of a head, or copies two elements beyond them. The
+ * fused kernel rotates queries and keys and stores keys and values in their cache. */
 #include "backends/simt/simt.cuh"
 
 namespace {
@@ -12,34 +13,109 @@ struct operands {
   float magnitude;
 };
 
-__global__ void rope(operands o, int64_t n) {
-  int64_t index = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
-  if (index >= n)
-    return;
-  int64_t row = index / o.pairs_of_head;
-  int pair = (int)(index - row * o.pairs_of_head);
-  const uint8_t *x = o.x.row(row);
-  uint8_t *y = o.y.row(row);
+/* Where a thread's two results belong, and what they are. */
+struct rotated {
+  int64_t row;
+  int first, second; /* columns; second is -1 for the last of an odd number */
+  float a, b;
+};
+
+__device__ rotated rotate(const operands &o, int64_t index) {
+  rotated r;
+  r.row = index / o.pairs_of_head;
+  int pair = (int)(index - r.row * o.pairs_of_head);
+  const uint8_t *x = o.x.row(r.row);
   if (pair >= o.n_pairs) {
-    int64_t i = 2 * (int64_t)pair;
-    simt_store(o.y.scheme, y, i, simt_load(o.x.scheme, x, i));
-    if (i + 1 < o.x.n_columns)
-      simt_store(o.y.scheme, y, i + 1, simt_load(o.x.scheme, x, i + 1));
-    return;
+    r.first = 2 * pair;
+    r.second = 2 * pair + 1 < o.x.n_columns ? 2 * pair + 1 : -1;
+    r.a = simt_load(o.x.scheme, x, r.first);
+    r.b = r.second < 0 ? 0.0f : simt_load(o.x.scheme, x, r.second);
+    return r;
   }
-  float angle = __fmul_rn((float)o.positions[row / o.n_heads], o.frequencies[pair]);
+  float angle = __fmul_rn((float)o.positions[r.row / o.n_heads], o.frequencies[pair]);
   float sine, cosine;
   sincosf(angle, &sine, &cosine);
   sine *= o.magnitude, cosine *= o.magnitude;
-  int first = o.interleaved ? 2 * pair : pair;
-  int second = o.interleaved ? 2 * pair + 1 : pair + o.n_pairs;
-  float a = simt_load(o.x.scheme, x, first), b = simt_load(o.x.scheme, x, second);
-  simt_store(o.y.scheme, y, first, a * cosine - b * sine);
-  simt_store(o.y.scheme, y, second, a * sine + b * cosine);
+  r.first = o.interleaved ? 2 * pair : pair;
+  r.second = o.interleaved ? 2 * pair + 1 : pair + o.n_pairs;
+  float a = simt_load(o.x.scheme, x, r.first), b = simt_load(o.x.scheme, x, r.second);
+  r.a = a * cosine - b * sine;
+  r.b = a * sine + b * cosine;
+  return r;
 }
 
-iso_status launch(iso_queue *queue, const iso_op_arguments *arguments) {
-  auto *attributes = (const iso_rope_attributes *)arguments->attributes;
+__device__ void store(const operands &o, const rotated &r) {
+  uint8_t *y = o.y.row(r.row);
+  simt_store(o.y.scheme, y, r.first, r.a);
+  if (r.second >= 0)
+    simt_store(o.y.scheme, y, r.second, r.b);
+}
+
+__global__ void rope(operands o, int64_t n) {
+  simt_begin();
+  int64_t index = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+  if (index < n)
+    store(o, rotate(o, index));
+}
+
+/* ---- With kv_write ------------------------------------------------------------------------------- */
+
+/* A cache of plain floats. */
+struct cache {
+  uint8_t *data;
+  iso_scheme scheme;
+  int64_t row_bytes;
+};
+struct fused {
+  operands q, k;
+  simt_rows v;
+  cache k_cache, v_cache;
+  const int32_t *slots;
+  int32_t page_size;
+  int64_t n_slots, n_q, n_k, n_v; /* the latter three: threads */
+};
+
+/* The cache row of (token, head) `row`; NULL when it is not stored. */
+__device__ uint8_t *cache_row(const fused &f, const cache &c, int64_t row) {
+  int32_t slot = f.slots[row / f.k.n_heads];
+  if (slot < 0 || slot >= f.n_slots)
+    return nullptr;
+  int64_t page = slot / f.page_size, head = row % f.k.n_heads;
+  return c.data + ((page * f.k.n_heads + head) * f.page_size + slot % f.page_size) * c.row_bytes;
+}
+
+/* Grid: threads; queries, keys or values. */
+__global__ void rope_kv_write(fused f) {
+  simt_begin();
+  int64_t index = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+  if (blockIdx.y == 0) {
+    if (index < f.n_q)
+      store(f.q, rotate(f.q, index));
+  } else if (blockIdx.y == 1) {
+    if (index >= f.n_k)
+      return;
+    rotated r = rotate(f.k, index);
+    store(f.k, r);
+    uint8_t *row = cache_row(f, f.k_cache, r.row);
+    if (!row)
+      return;
+    simt_store(f.k_cache.scheme, row, r.first, simt_rounded(f.k.y.scheme, r.a));
+    if (r.second >= 0)
+      simt_store(f.k_cache.scheme, row, r.second, simt_rounded(f.k.y.scheme, r.b));
+  } else if (index < f.n_v) {
+    int64_t source = index / f.v.n_columns, i = index % f.v.n_columns;
+    uint8_t *row = cache_row(f, f.v_cache, source);
+    if (row)
+      simt_store(f.v_cache.scheme, row, i, simt_load(f.v.scheme, f.v.row(source), i));
+  }
+}
+
+/* ---- Launching ----------------------------------------------------------------------------------- */
+
+enum { THREADS = 128 };
+
+operands operands_of(const iso_op_arguments *arguments, const void *given) {
+  auto *attributes = (const iso_rope_attributes *)given;
   operands o = {};
   o.x = simt_rows_of(arguments->inputs[0]);
   o.y = simt_rows_of(arguments->outputs[0]);
@@ -50,14 +126,64 @@ iso_status launch(iso_queue *queue, const iso_op_arguments *arguments) {
   o.pairs_of_head = (int32_t)((o.x.n_columns + 1) / 2);
   o.interleaved = attributes->interleaved;
   o.magnitude = attributes->magnitude;
+  return o;
+}
+
+iso_status run(iso_queue *queue, const iso_op_arguments *arguments) {
+  operands o = operands_of(arguments, arguments->attributes);
   int64_t n = o.y.n_rows * o.pairs_of_head;
   if (n == 0)
     return ISO_OK;
-  return simt_launch(queue, "rope", rope, dim3((unsigned)((n + 127) / 128)), dim3(128), 0, o, n);
+  return simt_launch_early(queue, "rope", rope, dim3((unsigned)((n + THREADS - 1) / THREADS)),
+                           dim3(THREADS), 0, o, n);
+}
+
+iso_status launch(iso_queue *queue, const iso_op_arguments *arguments) {
+  return simt_defer(queue, simt_queue_deferred(queue), arguments, run);
 }
 
 const iso_kernel records[] = {SIMT_RECORD(ROPE, "rope.simt", launch)};
 
+cache cache_of(const iso_tensor &tensor) {
+  return cache{simt_address(tensor), tensor.scheme, tensor.strides[2]};
+}
+
 } /* namespace */
 
 SIMT_EXPORT_KERNELS(rope, records)
+
+bool simt_rope_kv_write_fits(const simt_deferred_op *ops, uint32_t count) {
+  const iso_op_arguments &q = ops[0].arguments, &k = ops[1].arguments, &kv = ops[2].arguments;
+  if (q.outputs[0].dims[0] == 0)
+    return false;
+  if (count >= 2 && !(k.outputs[0].dims[0] == q.outputs[0].dims[0] &&
+                      simt_is_apart(&k.inputs[0], &q.outputs[0]) &&
+                      simt_is_apart(&k.outputs[0], &q.inputs[0]) &&
+                      simt_is_apart(&k.outputs[0], &q.outputs[0])))
+    return false;
+  return count < 3 || (simt_is_same(&kv.inputs[0], &k.outputs[0]) &&
+                       simt_is_apart(&kv.inputs[1], &q.outputs[0]) &&
+                       simt_is_apart(&kv.inputs[1], &k.outputs[0]) &&
+                       (ISO_SCHEME_BIT(kv.inputs[3].scheme) & SIMT_FLOATS) &&
+                       (ISO_SCHEME_BIT(kv.inputs[4].scheme) & SIMT_FLOATS));
+}
+
+iso_status simt_rope_kv_write(iso_queue *queue, const simt_deferred_op *ops) {
+  const iso_op_arguments &kv = ops[2].arguments;
+  fused f = {};
+  f.q = operands_of(&ops[0].arguments, ops[0].attributes);
+  f.k = operands_of(&ops[1].arguments, ops[1].attributes);
+  f.v = simt_rows_of(kv.inputs[1]);
+  f.slots = (const int32_t *)simt_address(kv.inputs[2]);
+  f.k_cache = cache_of(kv.inputs[3]);
+  f.v_cache = cache_of(kv.inputs[4]);
+  f.page_size = (int32_t)kv.inputs[3].dims[2];
+  f.n_slots = kv.inputs[3].dims[0] * kv.inputs[3].dims[2];
+  f.n_q = f.q.y.n_rows * f.q.pairs_of_head;
+  f.n_k = f.k.y.n_rows * f.k.pairs_of_head;
+  f.n_v = f.v.n_rows * f.v.n_columns;
+  int64_t most = f.n_q > f.n_k ? f.n_q : f.n_k;
+  most = most > f.n_v ? most : f.n_v;
+  dim3 grid((unsigned)((most + THREADS - 1) / THREADS), 3);
+  return simt_launch_early(queue, "rope, kv_write", rope_kv_write, grid, dim3(THREADS), 0, f);
+}

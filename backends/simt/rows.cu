@@ -13,6 +13,7 @@ struct lookup {
 };
 
 template <int SCHEME> __global__ void embedding(lookup o) {
+  simt_begin();
   int64_t group = (int64_t)blockIdx.y * blockDim.x + threadIdx.x;
   int64_t n = o.y.n_columns;
   if (group * 8 >= n)
@@ -61,7 +62,7 @@ iso_status launch_embedding(iso_queue *queue, const iso_op_arguments *arguments)
   int64_t groups = (o.y.n_columns + 7) / 8;
   unsigned block = simt_block_size(groups, 128);
   dim3 grid((unsigned)o.y.n_rows, (unsigned)((groups + block - 1) / block));
-  return simt_launch(queue, "embedding", choose_embedding(table.scheme), grid, dim3(block), 0, o);
+  return simt_launch_early(queue, "embedding", choose_embedding(table.scheme), grid, dim3(block), 0, o);
 }
 
 struct gather {
@@ -71,6 +72,7 @@ struct gather {
 };
 
 template <typename UNIT> __global__ void gather_rows(gather o) {
+  simt_begin();
   int32_t index = o.rows[blockIdx.x];
   bool inside = index >= 0 && index < o.x.n_rows;
   const UNIT *x = (const UNIT *)o.x.row(inside ? index : 0);
@@ -90,7 +92,7 @@ iso_status launch_gather_rows(iso_queue *queue, const iso_op_arguments *argument
   bool wide = row_bytes % 16 == 0 && simt_is_aligned(o.x, 16) && simt_is_aligned(o.y, 16);
   o.n_units = row_bytes / (wide ? 16 : 2);
   unsigned block = simt_block_size(o.n_units, 256);
-  return simt_launch(queue, "gather_rows", wide ? gather_rows<uint4> : gather_rows<uint16_t>,
+  return simt_launch_early(queue, "gather_rows", wide ? gather_rows<uint4> : gather_rows<uint16_t>,
                      dim3((unsigned)o.y.n_rows), dim3(block), 0, o);
 }
 

@@ -267,6 +267,7 @@ __device__ int32_t sample_row(const operands &o, int64_t row, shared_memory *sha
 }
 
 __global__ void __launch_bounds__(THREADS) sample(operands o) {
+  simt_begin();
   __shared__ shared_memory shared;
   int32_t token = sample_row(o, blockIdx.x, &shared);
   if (threadIdx.x == 0)
@@ -295,7 +296,7 @@ iso_status launch(iso_queue *queue, const iso_op_arguments *arguments) {
   o.counts = (uint32_t *)(o.scores + n_rows * o.n_logits);
   if (n_rows == 0)
     return ISO_OK;
-  return simt_launch(queue, "sample", sample, dim3((unsigned)n_rows), dim3(THREADS), 0, o);
+  return simt_launch_early(queue, "sample", sample, dim3((unsigned)n_rows), dim3(THREADS), 0, o);
 }
 
 const iso_kernel records[] = {{.size = sizeof(iso_kernel), .op = ISO_OP_SAMPLE,

@@ -135,6 +135,13 @@ __device__ inline void simt_store(iso_scheme scheme, void *row, int64_t i, float
   }
 }
 
+/* The value as it is after being stored. */
+__device__ inline float simt_rounded(iso_scheme scheme, float value) {
+  return scheme == ISO_SCHEME_F32   ? value
+         : scheme == ISO_SCHEME_F16 ? __half2float(__float2half_rn(value))
+                                    : __bfloat162float(__float2bfloat16_rn(value));
+}
+
 /* Four values from column i on, a multiple of 4 in a row that starts at a multiple of 16 bytes. */
 __device__ inline void simt_load4(iso_scheme scheme, const void *row, int64_t i, float out[4]) {
   if (scheme == ISO_SCHEME_F32) {

@@ -17,6 +17,9 @@ typedef struct iso_plan_device {
   uint32_t kernel_count;
   const iso_device *device; /* handed to check(); NULL for fakes whose checks ignore it */
   uint32_t alignment_bytes;
+  /* Steps for which scratch memory is left alone after its last use, so that the device may run
+   * neighbouring steps as one. 0: none. */
+  uint32_t reuse_delay;
 } iso_plan_device;
 
 typedef struct iso_plan_options {

@@ -179,6 +179,37 @@ static void test_split_at_every_boundary(void **state) {
   iso_graph_destroy(graph);
 }
 
+/* Pairs of a step's output and an input of one of the `distance` steps before it that share bytes. */
+static int reuses(const iso_plan *plan, uint32_t distance) {
+  fake_memory m = {.plan = plan};
+  int count = 0;
+  for (uint32_t s = 0; s < plan->n_steps; s++)
+    for (uint32_t before = s < distance ? 0 : s - distance; before < s; before++)
+      for (int o = 0; o < ISO_MAX_OUTPUTS; o++)
+        for (int i = 0; i < ISO_MAX_INPUTS; i++) {
+          const iso_plan_operand *output = &plan->steps[s].outputs[o];
+          const iso_plan_operand *input = &plan->steps[before].inputs[i];
+          if (output->storage == ISO_STORAGE_ARENA && input->storage == ISO_STORAGE_ARENA)
+            count += fake_overlap(fake_whole(&m, plan->steps[s].device, output),
+                                  fake_whole(&m, plan->steps[before].device, input));
+        }
+  return count;
+}
+
+static void test_reuse_delay(void **state) {
+  (void)state;
+  fixture *f = new_fixture(1);
+  iso_graph *graph = fake_model_graph(&three_layers);
+  iso_plan *at_once = make(f, graph);
+  assert_true(reuses(at_once, 2) > 0);
+  f->devices[0].reuse_delay = 2;
+  iso_plan *plan = make(f, graph);
+  assert_int_equal(reuses(plan, 2), 0);
+  assert_true(plan->arena_bytes[0] > at_once->arena_bytes[0]);
+  iso_plan_destroy(at_once);
+  destroy(f, plan, graph);
+}
+
 static void test_missing_op(void **state) {
   (void)state;
   fixture *f = new_fixture(2);
@@ -505,6 +536,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_one_device),
       cmocka_unit_test(test_split_at_every_boundary),
+      cmocka_unit_test(test_reuse_delay),
       cmocka_unit_test(test_missing_op),
       cmocka_unit_test(test_state_keeps_its_nodes_together),
       cmocka_unit_test(test_tied_weights_share_a_layout),

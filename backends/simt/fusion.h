@@ -1,0 +1,49 @@
+/* Neighbouring small ops in one kernel.
+ *
+ * A queue holds an op back when it may be the first of a known pattern. Whatever is enqueued next
+ * either completes the pattern, and one kernel does the work of all, or is enqueued behind what was
+ * held back. Every output of every op is written, bit for bit as without fusion, so nobody can
+ * tell but by the clock. ISOMER_FUSION=0 turns it off. */
+#ifndef ISOMER_SIMT_FUSION_H
+#define ISOMER_SIMT_FUSION_H
+
+#include <isomer/backend.h>
+
+enum { SIMT_MOST_DEFERRED = 3, SIMT_ATTRIBUTE_BYTES = 64 };
+
+typedef iso_status (*simt_launch_function)(iso_queue *queue, const iso_op_arguments *arguments);
+
+/* An op with what its caller need not keep. */
+struct simt_deferred_op {
+  iso_op_arguments arguments;
+  alignas(8) uint8_t attributes[SIMT_ATTRIBUTE_BYTES];
+  simt_launch_function launch;
+};
+
+/* Part of a queue, all zero at first. */
+struct simt_deferred {
+  uint32_t count;
+  bool off;
+  simt_deferred_op ops[SIMT_MOST_DEFERRED];
+};
+
+/* Enqueues an op of a pattern now, or as part of one. Failures of ops that were held back show at
+ * the call that enqueues them. */
+iso_status simt_defer(iso_queue *queue, simt_deferred *deferred, const iso_op_arguments *arguments,
+                      simt_launch_function launch);
+/* Enqueues what is held back. Everything else that a queue enqueues comes after this. */
+iso_status simt_flush_deferred(iso_queue *queue, simt_deferred *deferred);
+
+/* The fused kernels; each takes the arguments of its ops in order, after its fits(). */
+bool simt_add_rms_norm_fits(const simt_deferred_op *ops, uint32_t count);
+iso_status simt_add_rms_norm(iso_queue *queue, const simt_deferred_op *ops);
+bool simt_rope_kv_write_fits(const simt_deferred_op *ops, uint32_t count);
+iso_status simt_rope_kv_write(iso_queue *queue, const simt_deferred_op *ops);
+
+/* Whether two operands are the same values in the same place. */
+bool simt_is_same(const iso_tensor *a, const iso_tensor *b);
+/* Whether two operands of plain elements share no byte. What one op reads and a later one writes
+ * must be apart for both to run at once. */
+bool simt_is_apart(const iso_tensor *a, const iso_tensor *b);
+
+#endif
