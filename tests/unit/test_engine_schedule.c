@@ -1,0 +1,365 @@
+/* Many requests at once: nobody waits for ever, everybody gets the tokens they would get alone, and
+ * no page is left behind. */
+#include "tests/unit/engine_case.h"
+
+enum { MOST = 64 };
+
+static iso_model *model;
+static collected out[MOST], alone[MOST];
+
+static int open_model(void **state) {
+  (void)state;
+  model = open_case_model();
+  return 0;
+}
+
+static int close_model(void **state) {
+  (void)state;
+  iso_model_close(model);
+  return 0;
+}
+
+/* Requests of many lengths, greedy or sampled. */
+static iso_request make_request(int i, int32_t *prompt, int32_t max_tokens) {
+  int32_t n = 1 + (i * 7) % 60;
+  fill_prompt(prompt, n, (uint32_t)i + 100);
+  iso_request request = case_request(prompt, n, max_tokens);
+  if (i % 2) {
+    request.sampling.temperature = 0.9f;
+    request.sampling.top_p = 0.95f;
+    request.sampling.seed = (uint64_t)i;
+    request.sampling.repetition_penalty = 1.1f;
+  }
+  return request;
+}
+
+/* What request i gets alone, with room for everything. */
+static void run_alone(int n, int32_t max_tokens) {
+  iso_engine *engine = make_engine(model, NULL);
+  int32_t prompt[CASE_CONTEXT];
+  for (int i = 0; i < n; i++)
+    generate(engine, make_request(i, prompt, max_tokens), &alone[i]);
+  iso_engine_destroy(engine);
+}
+
+static void run_together(const iso_engine_options *options, int n, int32_t max_tokens,
+                         iso_engine_stats *out_stats) {
+  iso_engine *engine = make_engine(model, options);
+  int32_t prompt[CASE_CONTEXT];
+  memset(out, 0, sizeof out);
+  for (int i = 0; i < n; i++)
+    submit(engine, make_request(i, prompt, max_tokens), &out[i]);
+  run_all(engine);
+  for (int i = 0; i < n; i++) {
+    assert_int_equal(out[i].n_done, 1);
+    assert_int_equal(out[i].status, ISO_OK);
+    assert_same_tokens(&out[i], 0, &alone[i], 0);
+    assert_string_equal(out[i].text[0], alone[i].text[0]);
+  }
+  assert_idle(engine);
+  *out_stats = stats_of(engine);
+  assert_int_equal(out_stats->n_finished, n);
+  iso_engine_destroy(engine);
+}
+
+/* HARD-CASE: same seed and prompt, alone or among others, on the CPU. */
+static void test_same_tokens_alone_and_among_63_others(void **state) {
+  (void)state;
+  run_alone(64, 24);
+  iso_engine_options options = case_options();
+  options.runtime.max_sequences = 64;
+  options.runtime.max_tokens = 256;
+  options.runtime.n_pages = 512;
+  iso_engine_stats stats;
+  run_together(&options, 64, 24, &stats);
+  assert_int_equal(stats.n_preempted, 0);
+  options.batching = ISO_BATCHING_STATIC;
+  options.runtime.max_sequences = 8;
+  run_together(&options, 64, 24, &stats);
+}
+
+/* Eight pages, 32 requests of up to six pages each: progress, by recomputing or by swapping. */
+static void test_few_pages(void **state) {
+  (void)state;
+  run_alone(32, 40);
+  iso_engine_options options = case_options();
+  options.runtime.n_pages = 8;
+  iso_engine_stats stats;
+  run_together(&options, 32, 40, &stats);
+  assert_true(stats.n_preempted > 0);
+  assert_int_equal(stats.n_swapped_pages, 0);
+  options.swap_memory_bytes = 16 << 20;
+  run_together(&options, 32, 40, &stats);
+  assert_true(stats.n_preempted > 0);
+  assert_true(stats.n_swapped_pages > 0);
+  options.no_prefix_cache = true;
+  run_together(&options, 32, 40, &stats);
+  options.swap_memory_bytes = 0;
+  run_together(&options, 32, 40, &stats);
+}
+
+static void test_one_row_a_step(void **state) {
+  (void)state;
+  run_alone(8, 10);
+  iso_engine_options options = case_options();
+  options.runtime.max_sequences = 1;
+  options.runtime.max_tokens = 1;
+  iso_engine_stats stats;
+  run_together(&options, 8, 10, &stats);
+}
+
+/* A prompt of several chunks does not hold up those who decode. */
+static void test_long_prompt_leaves_rows_to_others(void **state) {
+  (void)state;
+  iso_engine_options options = case_options();
+  options.runtime.max_tokens = 8;
+  iso_engine *engine = make_engine(model, &options);
+  int32_t prompt[CASE_CONTEXT];
+  static collected first, second;
+  memset(&first, 0, sizeof first);
+  memset(&second, 0, sizeof second);
+  fill_prompt(prompt, 100, 1);
+  submit(engine, case_request(prompt, 4, 40), &first);
+  bool is_busy;
+  CHECK(iso_engine_step(engine, &is_busy));
+  submit(engine, case_request(prompt, 100, 4), &second);
+  int before = first.n_tokens[0];
+  for (int i = 0; i < 10; i++)
+    CHECK(iso_engine_step(engine, &is_busy));
+  assert_int_equal(first.n_tokens[0], before + 10);
+  assert_int_equal(second.n_tokens[0], 0);
+  run_all(engine);
+  assert_int_equal(second.n_tokens[0], 4);
+  iso_engine_destroy(engine);
+}
+
+static void test_priority_and_arrival(void **state) {
+  (void)state;
+  iso_engine_options options = case_options();
+  options.runtime.max_sequences = 1;
+  iso_engine *engine = make_engine(model, &options);
+  int32_t prompt[8];
+  int counter = 0;
+  static const int32_t priorities[] = {5, 0, 5, -3, 0};
+  static const int expected[] = {3, 1, 4, 0, 2};
+  fill_prompt(prompt, 8, 1);
+  memset(out, 0, sizeof out);
+  for (int i = 0; i < 5; i++) {
+    iso_request request = case_request(prompt, 8, 4);
+    request.priority = priorities[i];
+    out[i].end_counter = &counter;
+    submit(engine, request, &out[i]);
+  }
+  run_all(engine);
+  for (int i = 0; i < 5; i++)
+    assert_int_equal(out[expected[i]].order, i);
+  iso_engine_destroy(engine);
+}
+
+/* The urgent one takes the pages of the other, which then goes on as if nothing had been. */
+static void test_priority_takes_pages(void **state) {
+  (void)state;
+  iso_engine_options options = case_options();
+  options.runtime.n_pages = 6;
+  options.no_prefix_cache = true;
+  iso_engine *engine = make_engine(model, &options);
+  int32_t prompt[CASE_CONTEXT];
+  int counter = 0;
+  fill_prompt(prompt, 60, 1);
+  memset(out, 0, sizeof out);
+  iso_request slow = case_request(prompt, 60, 20), urgent = case_request(prompt + 1, 59, 20);
+  generate(engine, slow, &alone[0]);
+  generate(engine, urgent, &alone[1]);
+  urgent.priority = -1;
+  out[0].end_counter = out[1].end_counter = &counter;
+  submit(engine, slow, &out[0]);
+  bool is_busy;
+  for (int i = 0; i < 5; i++)
+    CHECK(iso_engine_step(engine, &is_busy));
+  assert_true(out[0].n_tokens[0] > 0);
+  submit(engine, urgent, &out[1]);
+  run_all(engine);
+  assert_int_equal(out[1].order, 0);
+  assert_int_equal(out[0].usage.n_preempted, 1);
+  assert_same_tokens(&out[0], 0, &alone[0], 0);
+  assert_same_tokens(&out[1], 0, &alone[1], 0);
+  assert_idle(engine);
+  iso_engine_destroy(engine);
+}
+
+static void test_queue_full(void **state) {
+  (void)state;
+  iso_engine_options options = case_options();
+  options.max_queue = 3;
+  iso_engine *engine = make_engine(model, &options);
+  int32_t prompt[8];
+  fill_prompt(prompt, 8, 1);
+  memset(out, 0, sizeof out);
+  iso_request request = case_request(prompt, 8, 4);
+  for (int i = 0; i < 3; i++)
+    submit(engine, request, &out[i]);
+  iso_request_id id;
+  assert_int_equal(iso_engine_submit(engine, &request, &id), ISO_ERROR_BUSY);
+  bool is_busy;
+  CHECK(iso_engine_step(engine, &is_busy));
+  submit(engine, request, &out[3]);
+  run_all(engine);
+  for (int i = 0; i < 4; i++)
+    assert_int_equal(out[i].n_done, 1);
+  iso_engine_destroy(engine);
+}
+
+/* ---- Ends before the end ------------------------------------------------------------------- */
+
+/* Cancelled after any number of steps: queued, in the prompt, while decoding, preempted, paused. */
+static void test_cancel_at_any_step(void **state) {
+  (void)state;
+  iso_engine_options options = case_options();
+  options.runtime.n_pages = 8;
+  options.runtime.max_tokens = 16;
+  options.swap_memory_bytes = 1 << 20;
+  int32_t prompt[CASE_CONTEXT];
+  run_alone(4, 30);
+  for (int n_steps = 0; n_steps < 60; n_steps++) {
+    iso_engine *engine = make_engine(model, &options);
+    memset(out, 0, sizeof out);
+    for (int i = 0; i < 4; i++) {
+      iso_request request = make_request(i, prompt, 30);
+      request.n = i == 1 ? 3 : 0;
+      submit(engine, request, &out[i]);
+    }
+    bool is_busy = true;
+    for (int i = 0; i < n_steps; i++)
+      CHECK(iso_engine_step(engine, &is_busy));
+    iso_engine_cancel(engine, out[1].id);
+    iso_engine_cancel(engine, out[3].id);
+    iso_engine_cancel(engine, 12345);
+    CHECK(iso_engine_step(engine, &is_busy));
+    assert_int_equal(out[1].n_done, 1);
+    assert_int_equal(out[3].n_done, 1);
+    assert_true(out[3].status == ISO_ERROR_CANCELLED || out[3].status == ISO_OK);
+    run_all(engine);
+    for (int i = 0; i < 4; i += 2) /* the others did not notice */
+      assert_same_tokens(&out[i], 0, &alone[i], 0);
+    assert_idle(engine);
+    iso_engine_destroy(engine);
+  }
+}
+
+static void test_cancel_from_the_callback(void **state) {
+  (void)state;
+  iso_engine *engine = make_engine(model, NULL);
+  int32_t prompt[8];
+  fill_prompt(prompt, 8, 1);
+  memset(out, 0, sizeof out);
+  out[0].cancel_after = 3;
+  submit(engine, case_request(prompt, 8, 50), &out[0]);
+  run_all(engine);
+  assert_int_equal(out[0].status, ISO_ERROR_CANCELLED);
+  assert_int_equal(out[0].n_tokens[0], 3);
+  assert_int_equal(out[0].n_choices, 0);
+  assert_idle(engine);
+  iso_engine_destroy(engine);
+}
+
+static void test_pause_and_resume(void **state) {
+  (void)state;
+  iso_engine *engine = make_engine(model, NULL);
+  int32_t prompt[CASE_CONTEXT];
+  run_alone(2, 20);
+  memset(out, 0, sizeof out);
+  out[0].pause_after = 5;
+  submit(engine, make_request(0, prompt, 20), &out[0]);
+  submit(engine, make_request(1, prompt, 20), &out[1]);
+  run_all(engine);
+  assert_int_equal(out[0].n_tokens[0], 5);
+  assert_int_equal(out[0].n_done, 0);
+  assert_int_equal(out[1].n_done, 1); /* the slow reader stops itself only */
+  assert_int_equal(stats_of(engine).n_paused, 1);
+  iso_engine_resume(engine, out[0].id);
+  run_all(engine);
+  for (int i = 0; i < 2; i++)
+    assert_same_tokens(&out[i], 0, &alone[i], 0);
+  assert_idle(engine);
+  iso_engine_destroy(engine);
+}
+
+/* Pages of a paused request are there for others. */
+static void test_paused_pages_are_taken(void **state) {
+  (void)state;
+  iso_engine_options options = case_options();
+  options.runtime.n_pages = 6;
+  iso_engine *engine = make_engine(model, &options);
+  int32_t prompt[CASE_CONTEXT];
+  fill_prompt(prompt, 61, 1);
+  generate(engine, case_request(prompt, 60, 20), &alone[0]);
+  memset(out, 0, sizeof out);
+  out[0].pause_after = 5;
+  submit(engine, case_request(prompt, 60, 20), &out[0]);
+  submit(engine, case_request(prompt + 1, 60, 20), &out[1]);
+  run_all(engine);
+  assert_int_equal(out[1].n_done, 1);
+  assert_int_equal(out[0].n_done, 0);
+  iso_engine_resume(engine, out[0].id);
+  run_all(engine);
+  assert_same_tokens(&out[0], 0, &alone[0], 0);
+  assert_idle(engine);
+  iso_engine_destroy(engine);
+}
+
+static void test_deadline(void **state) {
+  (void)state;
+  iso_engine *engine = make_engine(model, NULL);
+  int32_t prompt[8];
+  fill_prompt(prompt, 8, 1);
+  memset(out, 0, sizeof out);
+  iso_request request = case_request(prompt, 8, 100);
+  request.timeout_us = 1;
+  submit(engine, request, &out[0]);
+  request.timeout_us = 600000000;
+  submit(engine, request, &out[1]);
+  usleep(10);
+  run_all(engine);
+  assert_int_equal(out[0].status, ISO_ERROR_LIMIT);
+  assert_int_equal(out[1].status, ISO_OK);
+  assert_idle(engine);
+  iso_engine_destroy(engine);
+}
+
+static void test_destroy_ends_everything(void **state) {
+  (void)state;
+  iso_engine *engine = make_engine(model, NULL);
+  int32_t prompt[8];
+  fill_prompt(prompt, 8, 1);
+  memset(out, 0, sizeof out);
+  for (int i = 0; i < 20; i++)
+    submit(engine, case_request(prompt, 8, 100), &out[i]);
+  bool is_busy;
+  for (int i = 0; i < 3; i++)
+    CHECK(iso_engine_step(engine, &is_busy));
+  submit(engine, case_request(prompt, 8, 100), &out[20]);
+  iso_engine_destroy(engine);
+  for (int i = 0; i <= 20; i++) {
+    assert_int_equal(out[i].n_done, 1);
+    assert_int_equal(out[i].status, ISO_ERROR_CANCELLED);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_same_tokens_alone_and_among_63_others),
+      cmocka_unit_test(test_few_pages),
+      cmocka_unit_test(test_one_row_a_step),
+      cmocka_unit_test(test_long_prompt_leaves_rows_to_others),
+      cmocka_unit_test(test_priority_and_arrival),
+      cmocka_unit_test(test_priority_takes_pages),
+      cmocka_unit_test(test_queue_full),
+      cmocka_unit_test(test_cancel_at_any_step),
+      cmocka_unit_test(test_cancel_from_the_callback),
+      cmocka_unit_test(test_pause_and_resume),
+      cmocka_unit_test(test_paused_pages_are_taken),
+      cmocka_unit_test(test_deadline),
+      cmocka_unit_test(test_destroy_ends_everything),
+  };
+  return cmocka_run_group_tests(tests, open_model, close_model);
+}

@@ -1,0 +1,226 @@
+/* The engine's own thread, and many threads that submit, cancel, resume and ask at once. */
+#include "tests/unit/engine_case.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <time.h>
+
+static iso_model *model;
+
+static int open_model(void **state) {
+  (void)state;
+  model = open_case_model();
+  return 0;
+}
+
+static int close_model(void **state) {
+  (void)state;
+  iso_model_close(model);
+  return 0;
+}
+
+enum { N_THREADS = 4 };
+
+typedef struct client {
+  iso_engine *engine;
+  uint32_t random;
+  int n_requests, cancel_percent;
+  double until; /* seconds; 0: n_requests */
+  atomic_int n_submitted, n_done, n_ok, n_cancelled, n_busy;
+} client;
+
+static double now(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+}
+
+static uint32_t next_random(client *self) {
+  self->random = self->random * 1664525u + 1013904223u;
+  return self->random >> 8;
+}
+
+/* Some events pause; whoever submitted resumes later. */
+static iso_flow on_event(void *context, const iso_event *event) {
+  client *self = context;
+  if (event->kind == ISO_EVENT_DONE) {
+    if (event->status == ISO_OK)
+      atomic_fetch_add(&self->n_ok, 1);
+    else if (event->status == ISO_ERROR_CANCELLED)
+      atomic_fetch_add(&self->n_cancelled, 1);
+    atomic_fetch_add(&self->n_done, 1);
+  }
+  return event->kind == ISO_EVENT_TEXT && event->request % 7 == 0 ? ISO_FLOW_PAUSE
+                                                                  : ISO_FLOW_CONTINUE;
+}
+
+static iso_request random_request(client *self, int32_t *prompt) {
+  int32_t n = 1 + (int32_t)(next_random(self) % 70);
+  fill_prompt(prompt, n, next_random(self) % 4); /* few seeds: prefixes are shared */
+  iso_request request = case_request(prompt, n, 1 + (int32_t)(next_random(self) % 30));
+  request.on_event = on_event;
+  request.context = self;
+  request.sampling.temperature = (float)(next_random(self) % 2);
+  switch (next_random(self) % 8) {
+  case 0:
+    request.n = 2 + (int32_t)(next_random(self) % 3);
+    break;
+  case 1:
+    request.beam_width = 2;
+    break;
+  case 2:
+    request.n = 1;
+    request.best_of = 3;
+    break;
+  case 3:
+    request.logprobs = request.prompt_logprobs = true;
+    request.n_top_logprobs = 3;
+    break;
+  case 4:
+    request.embed = true;
+    break;
+  default:
+    break;
+  }
+  return request;
+}
+
+static void *run_client(void *context) {
+  client *self = context;
+  int32_t prompt[CASE_CONTEXT];
+  iso_request_id ids[8] = {0};
+  for (int i = 0; self->until > 0 ? now() < self->until : i < self->n_requests; i++) {
+    iso_request request = random_request(self, prompt);
+    iso_request_id *id = &ids[next_random(self) % 8];
+    if (iso_engine_submit(self->engine, &request, id) == ISO_OK)
+      atomic_fetch_add(&self->n_submitted, 1);
+    else
+      atomic_fetch_add(&self->n_busy, 1);
+    if ((int)(next_random(self) % 100) < self->cancel_percent)
+      iso_engine_cancel(self->engine, ids[next_random(self) % 8]);
+    for (int k = 0; k < 8; k++)
+      iso_engine_resume(self->engine, ids[k]);
+    iso_engine_stats stats;
+    iso_engine_get_stats(self->engine, &stats);
+    if (stats.n_waiting > 16)
+      usleep(1000);
+  }
+  /* Those that pause go on until all are done. */
+  while (atomic_load(&self->n_done) < atomic_load(&self->n_submitted)) {
+    iso_engine_stats stats;
+    iso_engine_get_stats(self->engine, &stats);
+    for (iso_request_id id = 7; id < 7 + stats.n_requests + 1100; id += 7)
+      iso_engine_resume(self->engine, id);
+    usleep(2000);
+  }
+  return NULL;
+}
+
+static void run_clients(iso_engine *engine, int n_requests, int cancel_percent, double seconds) {
+  static client clients[N_THREADS];
+  pthread_t threads[N_THREADS];
+  memset(clients, 0, sizeof clients);
+  for (int i = 0; i < N_THREADS; i++) {
+    clients[i].engine = engine;
+    clients[i].random = (uint32_t)i + 1;
+    clients[i].n_requests = n_requests;
+    clients[i].cancel_percent = cancel_percent;
+    clients[i].until = seconds > 0 ? now() + seconds : 0;
+    assert_int_equal(pthread_create(&threads[i], NULL, run_client, &clients[i]), 0);
+  }
+  int n_ok = 0;
+  for (int i = 0; i < N_THREADS; i++) {
+    pthread_join(threads[i], NULL);
+    assert_int_equal(clients[i].n_done, clients[i].n_submitted);
+    assert_int_equal(clients[i].n_ok + clients[i].n_cancelled, clients[i].n_submitted);
+    n_ok += clients[i].n_ok;
+  }
+  assert_true(n_ok > 0);
+}
+
+static void test_many_threads(void **state) {
+  (void)state;
+  iso_engine *engine = make_engine(model, NULL);
+  CHECK(iso_engine_start(engine));
+  run_clients(engine, 20, 0, 0);
+  iso_engine_drain(engine, UINT64_MAX);
+  assert_idle(engine);
+  assert_int_equal(stats_of(engine).n_finished, 20 * N_THREADS);
+  iso_engine_destroy(engine);
+}
+
+/* Half of the requests are cancelled, in a pool that is too small. ISOMER_TEST_STRESS_SECONDS makes
+ * it longer. */
+static void test_cancel_stress(void **state) {
+  (void)state;
+  const char *seconds = getenv("ISOMER_TEST_STRESS_SECONDS");
+  iso_engine_options options = case_options();
+  options.runtime.n_pages = 12;
+  options.swap_memory_bytes = 1 << 20;
+  options.max_queue = 32;
+  options.speculation = ISO_SPECULATION_NGRAM;
+  iso_engine *engine = make_engine(model, &options);
+  CHECK(iso_engine_start(engine));
+  run_clients(engine, 25, 50, seconds ? atof(seconds) : 0);
+  iso_engine_drain(engine, UINT64_MAX);
+  assert_idle(engine);
+  assert_true(stats_of(engine).n_cancelled > 0);
+  iso_engine_destroy(engine);
+}
+
+static void test_drain_times_out(void **state) {
+  (void)state;
+  iso_engine *engine = make_engine(model, NULL);
+  static client self;
+  int32_t prompt[8];
+  memset(&self, 0, sizeof self);
+  fill_prompt(prompt, 8, 1);
+  iso_request request = case_request(prompt, 8, 100), late = request;
+  request.on_event = late.on_event = on_event;
+  request.context = late.context = &self;
+  CHECK(iso_engine_start(engine));
+  bool is_busy;
+  assert_int_equal(iso_engine_step(engine, &is_busy), ISO_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(iso_engine_start(engine), ISO_ERROR_INVALID_ARGUMENT);
+  for (int i = 0; i < 7; i++) /* the seventh pauses for ever */
+    CHECK(iso_engine_submit(engine, &request, NULL));
+  iso_engine_drain(engine, 100000);
+  assert_int_equal(self.n_done, 7);
+  assert_true(self.n_cancelled >= 1);
+  assert_int_equal(iso_engine_submit(engine, &late, NULL), ISO_ERROR_BUSY);
+  assert_idle(engine);
+  iso_engine_destroy(engine);
+}
+
+/* A deadline ends a paused request while the thread sleeps. */
+static void test_deadline_while_asleep(void **state) {
+  (void)state;
+  iso_engine *engine = make_engine(model, NULL);
+  static client self;
+  int32_t prompt[8];
+  memset(&self, 0, sizeof self);
+  fill_prompt(prompt, 8, 1);
+  iso_request request = case_request(prompt, 8, 100);
+  request.on_event = on_event;
+  request.context = &self;
+  for (int i = 0; i < 7; i++) {
+    request.timeout_us = i == 6 ? 50000 : 0;
+    CHECK(iso_engine_submit(engine, &request, NULL));
+  }
+  CHECK(iso_engine_start(engine));
+  for (int i = 0; i < 5000 && atomic_load(&self.n_done) < 7; i++)
+    usleep(1000);
+  assert_int_equal(self.n_done, 7);
+  assert_int_equal(self.n_ok, 6);
+  iso_engine_destroy(engine);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_many_threads),
+      cmocka_unit_test(test_cancel_stress),
+      cmocka_unit_test(test_drain_times_out),
+      cmocka_unit_test(test_deadline_while_asleep),
+  };
+  return cmocka_run_group_tests(tests, open_model, close_model);
+}
