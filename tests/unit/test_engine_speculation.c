@@ -1,0 +1,183 @@
+/* Drafts change how fast tokens come, never which. */
+#include "tests/unit/engine_case.h"
+
+static iso_model *model;
+static collected plain, drafted;
+
+static int open_model(void **state) {
+  (void)state;
+  model = open_case_model();
+  return 0;
+}
+
+static int close_model(void **state) {
+  (void)state;
+  iso_model_close(model);
+  return 0;
+}
+
+static iso_engine *make_drafting(iso_speculation kind) {
+  iso_engine_options options = case_options();
+  options.speculation = kind;
+  options.draft_model = kind == ISO_SPECULATION_DRAFT ? model : NULL;
+  return make_engine(model, &options);
+}
+
+/* A prompt that repeats itself, so that drafts are found. */
+static void fill_repeating(int32_t *prompt, int32_t n, uint32_t seed) {
+  fill_prompt(prompt, 7, seed);
+  for (int32_t i = 7; i < n; i++)
+    prompt[i] = prompt[i - 7];
+}
+
+static void test_same_greedy_tokens(void **state) {
+  (void)state;
+  iso_engine *without = make_engine(model, NULL), *with = make_drafting(ISO_SPECULATION_NGRAM);
+  int32_t prompt[CASE_CONTEXT];
+  for (uint32_t seed = 0; seed < 10; seed++) {
+    fill_repeating(prompt, 50, seed);
+    iso_request request = case_request(prompt, 50, 0);
+    request.logprobs = true;
+    generate(without, request, &plain);
+    generate(with, request, &drafted);
+    assert_same_tokens(&plain, 0, &drafted, 0);
+    assert_string_equal(plain.text[0], drafted.text[0]);
+    assert_int_equal(drafted.n_tokens[0], CASE_CONTEXT - 50);
+  }
+  iso_engine_stats stats = stats_of(with);
+  assert_true(stats.n_drafted > 0);
+  assert_true(stats.n_accepted > 0);
+  assert_true(stats.n_accepted < stats.n_drafted);
+  assert_true(stats.n_steps < stats_of(without).n_steps);
+  assert_idle(with);
+  iso_engine_destroy(with);
+  iso_engine_destroy(without);
+}
+
+/* Bias towards few tokens: n-grams repeat although tokens are drawn. */
+static iso_request few_tokens(const int32_t *prompt, int32_t n, int32_t max_tokens, uint64_t seed,
+                              iso_logit_bias *bias) {
+  iso_request request = case_request(prompt, n, max_tokens);
+  for (int i = 0; i < 3; i++)
+    bias[i] = (iso_logit_bias){50 + i, 100};
+  request.logit_bias = bias;
+  request.n_logit_bias = 3;
+  request.sampling.temperature = 1.5f;
+  request.sampling.seed = seed;
+  return request;
+}
+
+/* Sampled tokens are the same too, since a draft is right only when it would have been drawn. */
+static void test_same_sampled_tokens(void **state) {
+  (void)state;
+  iso_engine *without = make_engine(model, NULL), *with = make_drafting(ISO_SPECULATION_NGRAM);
+  int32_t prompt[CASE_CONTEXT];
+  iso_logit_bias bias[3];
+  fill_repeating(prompt, 30, 1);
+  for (uint64_t seed = 1; seed <= 10; seed++) {
+    iso_request request = few_tokens(prompt, 30, 80, seed, bias);
+    request.sampling.frequency_penalty = 0.1f;
+    generate(without, request, &plain);
+    generate(with, request, &drafted);
+    assert_same_tokens(&plain, 0, &drafted, 0);
+  }
+  assert_true(stats_of(with).n_accepted > 20);
+  iso_engine_destroy(with);
+  iso_engine_destroy(without);
+}
+
+/* And they have the model's distribution: what follows one context, over many seeds, against the
+ * softmax of its logits. */
+static void test_distribution(void **state) {
+  (void)state;
+  enum { DRAWS = 2400, AT_ONCE = 8 };
+  static collected out[AT_ONCE];
+  iso_engine *with = make_drafting(ISO_SPECULATION_NGRAM);
+  /* Whatever comes after the last 50, the two have been there, and something is drafted. */
+  int32_t prompt[11] = {50, 50, 51, 50, 51, 52, 50, 52, 51, 50};
+  iso_logit_bias bias[3];
+  int counts[3][3] = {{0}}, firsts[3] = {0};
+  double expected[3][3] = {{0}};
+  for (uint64_t seed = 0; seed < DRAWS; seed += AT_ONCE) {
+    memset(out, 0, sizeof out);
+    for (uint64_t i = 0; i < AT_ONCE; i++)
+      submit(with, few_tokens(prompt, 10, 3, seed + i, bias), &out[i]);
+    run_all(with);
+    for (int i = 0; i < AT_ONCE; i++) {
+      int first = out[i].tokens[0][0] - 50, second = out[i].tokens[0][1] - 50;
+      assert_in_range(first, 0, 2);
+      assert_in_range(second, 0, 2);
+      firsts[first]++;
+      counts[first][second]++;
+    }
+  }
+  assert_true(stats_of(with).n_accepted > DRAWS / 10);
+  assert_true(stats_of(with).n_drafted - stats_of(with).n_accepted > DRAWS / 10);
+  iso_runtime_options options = {.devices = "cpu", .context = 16, .page_size = 16};
+  iso_runtime *runtime;
+  CHECK(iso_runtime_create(model, &options, &runtime));
+  for (int first = 0; first < 3; first++) {
+    int32_t page = 0;
+    prompt[10] = 50 + first;
+    iso_batch_sequence sequence = {.n_tokens = 11, .tokens = prompt, .pages = &page, .n_pages = 1};
+    CHECK(iso_runtime_step(runtime, &sequence, 1));
+    const float *row = iso_runtime_logits(runtime, 0);
+    double sum = 0;
+    for (int i = 0; i < 3; i++)
+      sum += expected[first][i] = exp((double)row[50 + i] / 1.5);
+    for (int i = 0; i < 3; i++)
+      expected[first][i] *= firsts[first] / sum;
+  }
+  /* Six degrees of freedom: 22.5 is passed once in a thousand times; the seeds are fixed. */
+  double chi_square = 0;
+  for (int first = 0; first < 3; first++)
+    for (int i = 0; i < 3; i++)
+      chi_square += (counts[first][i] - expected[first][i]) *
+                    (counts[first][i] - expected[first][i]) / expected[first][i];
+  print_message("chi square %g\n", chi_square);
+  assert_true(chi_square < 22.5);
+  iso_runtime_destroy(runtime);
+  iso_engine_destroy(with);
+}
+
+/* Many at once, in too few pages, with choices. */
+static void test_together(void **state) {
+  (void)state;
+  enum { N = 16 };
+  static collected out[N];
+  iso_engine_options options = case_options();
+  options.runtime.n_pages = 16;
+  options.speculation = ISO_SPECULATION_NGRAM;
+  iso_engine *with = make_engine(model, &options), *without = make_engine(model, NULL);
+  int32_t prompt[CASE_CONTEXT];
+  memset(out, 0, sizeof out);
+  for (uint32_t i = 0; i < N; i++) {
+    fill_repeating(prompt, 20 + (int32_t)i, i);
+    iso_request request = case_request(prompt, 20 + (int32_t)i, 50);
+    request.n = i % 4 == 0 ? 2 : 1;
+    submit(with, request, &out[i]);
+  }
+  run_all(with);
+  for (uint32_t i = 0; i < N; i++) {
+    fill_repeating(prompt, 20 + (int32_t)i, i);
+    iso_request request = case_request(prompt, 20 + (int32_t)i, 50);
+    request.n = i % 4 == 0 ? 2 : 1;
+    generate(without, request, &plain);
+    for (int c = 0; c < request.n; c++)
+      assert_same_tokens(&plain, c, &out[i], c);
+  }
+  assert_true(stats_of(with).n_accepted > 0);
+  assert_idle(with);
+  iso_engine_destroy(with);
+  iso_engine_destroy(without);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_same_greedy_tokens),
+      cmocka_unit_test(test_same_sampled_tokens),
+      cmocka_unit_test(test_distribution),
+      cmocka_unit_test(test_together),
+  };
+  return cmocka_run_group_tests(tests, open_model, close_model);
+}
