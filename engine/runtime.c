@@ -25,7 +25,6 @@ struct iso_runtime {
   iso_graph *graph;
   iso_plan *plan;
   iso_executor *executor;
-  iso_page_pool pool;
   iso_value logits, hidden;
   int32_t *token_ids, *positions, *kv_slots, *block_table; /* host memory of the inputs */
   int32_t *query_start, *query_length, *context_length, *logit_rows;
@@ -220,7 +219,6 @@ static iso_status build(iso_runtime *runtime, const iso_runtime_options *given,
   bind_inputs(runtime);
   runtime->logits = iso_graph_find(runtime->graph, "logits");
   runtime->hidden = iso_graph_find(runtime->graph, "hidden");
-  ISO_TRY(iso_page_pool_create(options->n_pages, options->page_size, &runtime->pool));
   options->devices = options->split = NULL;
   describe(runtime);
   return ISO_OK;
@@ -251,7 +249,6 @@ void iso_runtime_destroy(iso_runtime *runtime) {
     return;
   free(runtime->logit_view.copy);
   free(runtime->hidden_view.copy);
-  iso_page_pool_destroy(&runtime->pool);
   iso_executor_destroy(runtime->executor);
   iso_plan_destroy(runtime->plan);
   iso_graph_destroy(runtime->graph);
@@ -304,22 +301,39 @@ static void append_sequence(iso_runtime *runtime, const iso_batch_sequence *sequ
   runtime->context_length[index] = end;
 }
 
+/* Reads rows to the host, as f32 whatever they are on the device. */
+static iso_status copy_rows(iso_runtime *runtime, iso_value value, int64_t n, float *target) {
+  const iso_value_info *info = iso_graph_get_value(runtime->graph, value);
+  uint64_t bytes;
+  ISO_TRY(iso_scheme_row_bytes(info->scheme, n, &bytes));
+  if (info->scheme == ISO_SCHEME_F32)
+    return iso_executor_read(runtime->executor, value, target, bytes);
+  void *raw = malloc(bytes);
+  if (!raw)
+    return iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory for %lld numbers on the host",
+                    (long long)n);
+  iso_status status = iso_executor_read(runtime->executor, value, raw, bytes);
+  if (status == ISO_OK)
+    iso_scheme_decode_row(info->scheme, raw, target, n);
+  free(raw);
+  return status;
+}
+
 /* Makes rows of an output readable on the host. */
 static iso_status fetch(iso_runtime *runtime, iso_value value, int64_t columns,
                         runtime_rows *view) {
   if (runtime->n_logit_rows == 0 || view->rows)
     return ISO_OK;
-  view->rows = iso_executor_peek(runtime->executor, value);
+  if (iso_graph_get_value(runtime->graph, value)->scheme == ISO_SCHEME_F32)
+    view->rows = iso_executor_peek(runtime->executor, value);
   if (view->rows)
     return ISO_OK;
-  size_t row_bytes = (size_t)columns * sizeof(float);
   if (!view->copy)
-    view->copy = malloc((size_t)runtime->options.max_logit_rows * row_bytes);
+    view->copy = malloc((size_t)runtime->options.max_logit_rows * (size_t)columns * sizeof(float));
   if (!view->copy)
     return iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory for %d rows of %lld numbers on the host",
                     runtime->options.max_logit_rows, (long long)columns);
-  ISO_TRY(iso_executor_read(runtime->executor, value, view->copy,
-                            (size_t)runtime->n_logit_rows * row_bytes));
+  ISO_TRY(copy_rows(runtime, value, runtime->n_logit_rows * columns, view->copy));
   view->rows = view->copy;
   return ISO_OK;
 }
@@ -390,5 +404,4 @@ const iso_runtime_options *iso_runtime_get_options(const iso_runtime *runtime) {
   return &runtime->options;
 }
 const char *iso_runtime_describe(const iso_runtime *runtime) { return runtime->description; }
-iso_page_pool *iso_runtime_page_pool(iso_runtime *runtime) { return &runtime->pool; }
 const iso_device_list *iso_runtime_devices(const iso_runtime *runtime) { return &runtime->devices; }

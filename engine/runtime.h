@@ -6,9 +6,6 @@
 
 #include "engine/device_list.h"
 #include "engine/kv_budget.h"
-#include "engine/page_pool.h"
-
-iso_page_pool *iso_runtime_page_pool(iso_runtime *runtime);
 
 /* iso_runtime_create() with a pool of as many pages as the budget allows; options->n_pages is what
  * it may be at most, 0 for max_sequences full contexts. `budget` may be NULL. */

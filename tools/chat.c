@@ -1,4 +1,5 @@
 #include "tools/conversation.h"
+#include "tools/generate.h"
 #include "tools/tool.h"
 
 #include <histedit.h>
@@ -10,7 +11,7 @@
 typedef struct chat {
   const iso_options *options;
   const iso_model *model;
-  iso_session *session;
+  iso_engine *engine;
   iso_conversation conversation;
   char *answer; /* of this turn */
   size_t answer_length;
@@ -36,36 +37,26 @@ static bool on_text(void *context, const char *text, size_t length) {
   return fwrite(text, 1, length, stdout) == length && fflush(stdout) == 0;
 }
 
-static bool keep_going(void *context) {
-  (void)context;
-  return !iso_tool_interrupted();
-}
-
 /* Answers the conversation as it stands. A context that is full says so and keeps the chat. */
 static iso_status answer(chat *self) {
   int32_t *ids = NULL;
   size_t n_ids = 0;
   ISO_TRY(iso_conversation_tokenize(&self->conversation, self->model, &ids, &n_ids));
-  iso_generation_options generation = {.sampling = iso_tool_sampling(self->options),
-                                       .max_tokens = (int32_t)self->options->predict,
-                                       .stop = self->options->stop.items,
-                                       .n_stop = self->options->stop.n,
-                                       .on_text = on_text,
-                                       .keep_going = keep_going,
-                                       .context = self};
-  iso_generation_result result;
+  iso_generation generation = {.on_text = on_text, .context = self};
   self->answer_length = 0;
   iso_tool_clear_interrupt();
-  iso_status status = iso_session_generate(self->session, ids, (int32_t)n_ids, &generation, &result);
+  iso_status status = iso_tool_generate(self->engine, self->options, ids, n_ids, &generation);
   iso_tool_clear_interrupt();
   free(ids);
   ISO_TRY(status);
-  printf("%s\n", result.reason == ISO_STOP_CANCELLED ? " [stopped]" : "");
-  if (result.reason == ISO_STOP_LENGTH)
+  printf("%s\n", generation.reason == ISO_STOP_CANCELLED ? " [stopped]" : "");
+  if (generation.reason == ISO_STOP_LENGTH)
     puts("[the context or the token limit ended this answer]");
+  const iso_usage *usage = &generation.usage;
+  double output_us = iso_generation_output_us(&generation);
   if (self->options->verbose)
-    fprintf(stderr, "[%d + %d tokens, %.1f/s]\n", result.n_prompt, result.n_output,
-            result.n_output / (result.output_us > 0 ? result.output_us : 1) * 1e6);
+    fprintf(stderr, "[%d + %d tokens, %.1f/s]\n", usage->n_prompt - usage->n_cached,
+            usage->n_output, usage->n_output / (output_us > 0 ? output_us : 1) * 1e6);
   return iso_conversation_add(&self->conversation, "assistant", self->answer ? self->answer : "");
 }
 
@@ -170,14 +161,11 @@ iso_status iso_command_chat(iso_options *options, int *out_exit) {
   iso_model *model;
   ISO_TRY(iso_tool_open_model(options, false, &model));
   chat self = {.options = options, .model = model};
-  iso_runtime *runtime = NULL;
   iso_status status =
       iso_model_get_chat_template(model)
-          ? iso_tool_create_runtime(model, options, NULL, &runtime)
+          ? iso_tool_create_single_engine(model, options, &self.engine)
           : iso_fail(ISO_ERROR_UNSUPPORTED, "%s has no chat template; continue text with isomer "
                                             "run --raw", options->model);
-  if (status == ISO_OK)
-    status = iso_session_create(runtime, &self.session);
   if (status == ISO_OK)
     status = iso_conversation_create(&self.conversation);
   if (status == ISO_OK) {
@@ -191,8 +179,7 @@ iso_status iso_command_chat(iso_options *options, int *out_exit) {
     history_end(self.history);
   free(self.answer);
   iso_conversation_destroy(&self.conversation);
-  iso_session_destroy(self.session);
-  iso_runtime_destroy(runtime);
+  iso_engine_destroy(self.engine);
   iso_model_close(model);
   return status;
 }

@@ -1,4 +1,5 @@
 #include "tools/conversation.h"
+#include "tools/generate.h"
 #include "tools/tool.h"
 
 #include "models/tokenizer/tokenizer.h"
@@ -28,11 +29,6 @@ static bool on_text(void *context, const char *text, size_t length) {
   self->length += length;
   self->text[self->length] = 0;
   return true;
-}
-
-static bool keep_going(void *context) {
-  (void)context;
-  return !iso_tool_interrupted();
 }
 
 /* Ids of the prompt, through the chat template where there is one. */
@@ -66,18 +62,20 @@ static iso_status make_prompt(const iso_options *options, const iso_model *model
   return status;
 }
 
-static void print_json(const answer *self, const iso_generation_result *result,
-                       const iso_sampling *sampling) {
+/* Tokens of the prompt that were run. */
+static int32_t n_run(const iso_usage *usage) { return usage->n_prompt - usage->n_cached; }
+
+static void print_json(const answer *self, const iso_generation *generation) {
   static const char *const reasons[] = {"stop", "length", "stop", "cancelled"};
   cJSON *root = cJSON_CreateObject();
   cJSON_AddStringToObject(root, "text", self->text ? self->text : "");
-  cJSON_AddStringToObject(root, "finish_reason", reasons[result->reason]);
-  cJSON_AddNumberToObject(root, "n_prompt", result->n_prompt);
-  cJSON_AddNumberToObject(root, "n_output", result->n_output);
-  cJSON_AddNumberToObject(root, "prompt_ms", result->prompt_us / 1e3);
-  cJSON_AddNumberToObject(root, "output_ms", result->output_us / 1e3);
+  cJSON_AddStringToObject(root, "finish_reason", reasons[generation->reason]);
+  cJSON_AddNumberToObject(root, "n_prompt", n_run(&generation->usage));
+  cJSON_AddNumberToObject(root, "n_output", generation->usage.n_output);
+  cJSON_AddNumberToObject(root, "prompt_ms", iso_generation_prompt_us(generation) / 1e3);
+  cJSON_AddNumberToObject(root, "output_ms", iso_generation_output_us(generation) / 1e3);
   char seed[32];
-  snprintf(seed, sizeof seed, "%llu", (unsigned long long)sampling->seed);
+  snprintf(seed, sizeof seed, "%llu", (unsigned long long)generation->sampling.seed);
   cJSON_AddStringToObject(root, "seed", seed);
   char *text = cJSON_Print(root);
   puts(text ? text : "{}");
@@ -85,40 +83,30 @@ static void print_json(const answer *self, const iso_generation_result *result,
   cJSON_Delete(root);
 }
 
-static void print_timings(const iso_generation_result *result) {
+static void print_timings(const iso_generation *generation) {
+  const iso_usage *usage = &generation->usage;
+  double prompt_us = iso_generation_prompt_us(generation);
+  double output_us = iso_generation_output_us(generation);
   fprintf(stderr, "prompt: %d tokens in %.0f ms (%.1f/s); answer: %d tokens in %.0f ms (%.1f/s)\n",
-          result->n_prompt, result->prompt_us / 1e3, result->n_prompt / result->prompt_us * 1e6,
-          result->n_output, result->output_us / 1e3,
-          result->output_us > 0 ? result->n_output / result->output_us * 1e6 : 0);
+          n_run(usage), prompt_us / 1e3, n_run(usage) / prompt_us * 1e6, usage->n_output,
+          output_us / 1e3, output_us > 0 ? usage->n_output / output_us * 1e6 : 0);
 }
 
-static iso_status generate(const iso_options *options, iso_runtime *runtime, const int32_t *ids,
+static iso_status generate(const iso_options *options, iso_engine *engine, const int32_t *ids,
                            size_t n_ids) {
-  iso_session *session;
-  ISO_TRY(iso_session_create(runtime, &session));
   answer self = {.keep = options->json};
-  iso_generation_options generation = {.sampling = iso_tool_sampling(options),
-                                       .max_tokens = (int32_t)options->predict,
-                                       .stop = options->stop.items,
-                                       .n_stop = options->stop.n,
-                                       .on_text = on_text,
-                                       .keep_going = keep_going,
-                                       .context = &self};
-  iso_generation_result result;
+  iso_generation generation = {.on_text = on_text, .context = &self};
   iso_tool_catch_interrupt();
-  iso_status status = n_ids > INT32_MAX ? iso_fail(ISO_ERROR_LIMIT, "the prompt has %zu tokens", n_ids)
-                                        : iso_session_generate(session, ids, (int32_t)n_ids,
-                                                               &generation, &result);
+  iso_status status = iso_tool_generate(engine, options, ids, n_ids, &generation);
   if (status == ISO_OK && options->json)
-    print_json(&self, &result, &generation.sampling);
+    print_json(&self, &generation);
   else if (status == ISO_OK && !self.write_failed)
     putchar('\n');
   if (status == ISO_OK && options->verbose)
-    print_timings(&result);
+    print_timings(&generation);
   if (self.write_failed)
     status = iso_fail(ISO_ERROR_IO, "cannot write to standard output");
   free(self.text);
-  iso_session_destroy(session);
   return status;
 }
 
@@ -127,15 +115,15 @@ iso_status iso_command_run(iso_options *options, int *out_exit) {
   ISO_TRY(iso_tool_open_model(options, false, &model));
   int32_t *ids = NULL;
   size_t n_ids = 0;
-  iso_runtime *runtime = NULL;
+  iso_engine *engine = NULL;
   iso_status status = make_prompt(options, model, &ids, &n_ids);
   if (status == ISO_OK)
-    status = iso_tool_create_runtime(model, options, NULL, &runtime);
+    status = iso_tool_create_single_engine(model, options, &engine);
   if (status == ISO_OK)
-    status = generate(options, runtime, ids, n_ids);
+    status = generate(options, engine, ids, n_ids);
   if (status == ISO_OK && iso_tool_interrupted())
     *out_exit = 1;
-  iso_runtime_destroy(runtime);
+  iso_engine_destroy(engine);
   free(ids);
   iso_model_close(model);
   return status;

@@ -27,7 +27,7 @@ typedef enum iso_stop_reason {
   ISO_STOP_END,      /* the model ended its answer */
   ISO_STOP_LENGTH,   /* max_tokens or the context limit */
   ISO_STOP_STRING,   /* a stop string */
-  ISO_STOP_CANCELLED /* the caller ended it */
+  ISO_STOP_CANCELLED /* the caller ended it; no event says so, but DONE's status */
 } iso_stop_reason;
 
 /* ---- The engine: many requests, one model --------------------------------------------------- */
@@ -54,8 +54,8 @@ typedef struct iso_engine_options {
    * n_pages 0: as kv_memory_bytes or memory_utilization say. */
   iso_runtime_options runtime;
   uint64_t kv_memory_bytes;   /* of the KV pool; 0: by memory_utilization */
-  float memory_utilization;   /* share of the memory left by the weights; 0: 0.9, and never more
-                                 than max_sequences full contexts */
+  float memory_utilization;   /* share of the memory left by the weights; 0: 0.9, of a CPU's memory
+                                 0.25; never more than max_sequences full contexts */
   uint64_t swap_memory_bytes; /* host memory for pages of preempted requests; 0: they recompute */
   bool no_prefix_cache;
   iso_batching batching;
@@ -113,7 +113,7 @@ typedef struct iso_event {
   bool is_prompt;            /* TEXT of prompt_logprobs: the prompt's own tokens, `text` empty */
   iso_stop_reason reason;    /* CHOICE */
   const char *stop;          /* CHOICE with ISO_STOP_STRING: the string that matched */
-  double cumulative_logprob; /* CHOICE */
+  double cumulative_logprob; /* CHOICE, where logprobs, best_of or beams ask for it; else 0 */
   iso_status status;         /* DONE: ISO_OK, or why the request failed; ISO_ERROR_CANCELLED,
                                 ISO_ERROR_LIMIT past its deadline */
   const char *message;       /* DONE: the sentence of a failure, or "" */
@@ -145,7 +145,7 @@ typedef struct iso_request {
   int32_t n_prompt; /* >= 1 */
   iso_sampling sampling;
   int32_t max_tokens;   /* of each choice; 0: up to the context limit */
-  int32_t min_tokens;   /* end tokens and stop strings do not count before */
+  int32_t min_tokens;   /* before, end tokens cannot come and stop strings do not count */
   int32_t n;            /* choices returned; 0: 1 */
   int32_t best_of;      /* sequences tried; the n of best mean logprob are delivered, at the end */
   int32_t beam_width;   /* 0: no beam search; else n <= beam_width, sampling is not used, choices
@@ -172,7 +172,7 @@ typedef struct iso_request {
   void *context;
 } iso_request;
 
-/* Queues a request; everything it points to is copied. What can never run is refused at once
+/* Queues a request; everything it points to is copied. `out_id` may be NULL. What can never run is refused at once
  * with ISO_ERROR_INVALID_ARGUMENT or ISO_ERROR_LIMIT (too long for the context or the pool); a
  * full queue is ISO_ERROR_BUSY. Exactly one DONE event follows a success. */
 ISO_MUST_CHECK ISO_API iso_status iso_engine_submit(iso_engine *engine, const iso_request *request,
@@ -189,7 +189,7 @@ ISO_API void iso_engine_resume(iso_engine *engine, iso_request_id id);
 ISO_MUST_CHECK ISO_API iso_status iso_engine_step(iso_engine *engine, bool *out_busy);
 /* Gives the engine a thread that steps while there is work and sleeps otherwise. */
 ISO_MUST_CHECK ISO_API iso_status iso_engine_start(iso_engine *engine);
-/* No new requests (ISO_ERROR_BUSY); waits up to timeout_us for those at hand, then cancels the
+/* No new requests (ISO_ERROR_BUSY); not from a callback. Waits up to timeout_us for those at hand, then cancels the
  * rest, and ends the thread. */
 ISO_API void iso_engine_drain(iso_engine *engine, uint64_t timeout_us);
 
@@ -210,44 +210,6 @@ ISO_API const iso_model *iso_engine_get_model(const iso_engine *engine);
 /* The options in force and one line that names what really runs where. */
 ISO_API const iso_engine_options *iso_engine_get_options(const iso_engine *engine);
 ISO_API const char *iso_engine_describe(const iso_engine *engine);
-
-/* ---- Generation: one sequence on a runtime of its own -------------------------------------- */
-
-typedef struct iso_session iso_session;
-
-/* Whole UTF-8 pieces as they appear, not NUL-terminated. Return false to stop. */
-typedef bool (*iso_text_callback)(void *context, const char *text, size_t length);
-
-typedef struct iso_generation_options {
-  iso_sampling sampling;
-  int32_t max_tokens;      /* 0: up to the context limit */
-  bool ignore_end;         /* go on after an end token; for benches */
-  const char *const *stop; /* strings that end the answer and are not part of it */
-  int32_t n_stop;
-  iso_text_callback on_text; /* NULL: none */
-  /* Asked before each step, prompt chunks too; false stops. NULL: never asked. */
-  bool (*keep_going)(void *context);
-  void *context; /* of both */
-} iso_generation_options;
-
-typedef struct iso_generation_result {
-  iso_stop_reason reason;
-  int32_t n_prompt; /* tokens evaluated, cached ones not counted */
-  int32_t n_output;
-  double prompt_us, output_us;
-} iso_generation_result;
-
-ISO_MUST_CHECK ISO_API iso_status iso_session_create(iso_runtime *runtime,
-                                                     iso_session **out_session);
-ISO_API void iso_session_destroy(iso_session *session);
-/* Continues from `ids` (the whole conversation; the longest prefix already cached is used again)
- * and generates. Output ids are appended to the session. One thread at a time. */
-ISO_MUST_CHECK ISO_API iso_status iso_session_generate(iso_session *session, const int32_t *ids,
-                                                       int32_t n_ids,
-                                                       const iso_generation_options *options,
-                                                       iso_generation_result *out_result);
-/* Ids cached so far, prompt and output. */
-ISO_API const int32_t *iso_session_ids(const iso_session *session, int32_t *out_count);
 
 ISO_END_DECLS
 #endif
