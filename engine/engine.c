@@ -335,3 +335,14 @@ const iso_engine_options *iso_engine_get_options(const iso_engine *engine) {
 const char *iso_engine_describe(const iso_engine *engine) {
   return iso_runtime_describe(engine->runtime);
 }
+
+iso_status iso_engine_tokenize(const iso_engine *engine, const char *text, size_t length,
+                               int32_t **out_ids, int32_t *out_count) {
+  const iso_tokenizer *tokenizer = iso_model_get_tokenizer(engine->model);
+  size_t count = 0;
+  if (!tokenizer)
+    return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "the model was opened without a tokenizer");
+  ISO_TRY(iso_tokenizer_encode(tokenizer, text, length, ISO_TOKENIZE_ADD_SPECIAL, out_ids, &count));
+  *out_count = (int32_t)count; /* a text has at most 2^26 bytes, and no more tokens but a few */
+  return ISO_OK;
+}

@@ -2,8 +2,8 @@
 
 #define C(NAME) (1u << ISO_COMMAND_##NAME)
 #define C_ALL 0xffffffffu
-#define C_GENERATE (C(RUN) | C(CHAT))
-#define C_ENGINE C(SERVE)
+#define C_GENERATE (C(RUN) | C(CHAT) | C(BATCH))
+#define C_ENGINE (C(SERVE) | C(BATCH))
 #define C_RUNTIME (C_GENERATE | C_ENGINE | C(BENCH) | C(VERIFY) | C(PERPLEXITY))
 #define C_MODEL (C_RUNTIME | C(INSPECT) | C(TOKENIZE))
 

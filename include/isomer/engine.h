@@ -211,5 +211,12 @@ ISO_API const iso_model *iso_engine_get_model(const iso_engine *engine);
 ISO_API const iso_engine_options *iso_engine_get_options(const iso_engine *engine);
 ISO_API const char *iso_engine_describe(const iso_engine *engine);
 
+/* Ids of a text with the tokens that the model wants around it, for iso_request.prompt; the text of
+ * a special token is text. malloc'ed, NULL when empty. INVALID_ARGUMENT for a model opened without
+ * its tokenizer. */
+ISO_MUST_CHECK ISO_API iso_status iso_engine_tokenize(const iso_engine *engine, const char *text,
+                                                      size_t length, int32_t **out_ids,
+                                                      int32_t *out_count);
+
 ISO_END_DECLS
 #endif

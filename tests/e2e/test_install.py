@@ -52,6 +52,11 @@ def main():
         assert len(expected.split()) == 8, expected
         print("find_package: ok")
 
+        run(ISOMER, "synth", "tiny-llama", work / "tiny.gguf", "--scheme", "q8_0")
+        answers = run(work / "consumer/engine", work / "tiny.gguf", input="one\ntwo\none\n").split("\n0: ")[-1]
+        assert all(f"{i}: " in "\n0: " + answers for i in range(3)), answers
+        print("engine example: ok")
+
         flags = run("pkg-config", "--cflags", "--libs", "isomer",
                     env=dict(os.environ, PKG_CONFIG_PATH=str(library / "pkgconfig"))).split()
         run("cc", SOURCE / "tests/install/consumer/main.c", "-o", work / "plain", *flags)

@@ -1,0 +1,123 @@
+#!/usr/bin/env python3
+"""`isomer batch` on a small random model: order, overrides, errors a line, resumption, Ctrl-C."""
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+
+import isomer
+
+
+class Batch(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.work = pathlib.Path(cls.folder.name)
+        cls.model = cls.work / "model.gguf"
+        isomer.run("synth", "tiny-llama", cls.model, "--scheme", "q8_0")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def batch(self, lines, *options, code=0, output=None):
+        source = self.work / "in.jsonl"
+        source.write_text("".join(line if isinstance(line, str) else json.dumps(line) + "\n"
+                                  for line in lines))
+        extra = ["-o", output] if output else []
+        done = isomer.run("batch", self.model, source, "--seed", "1", "-n", "8", "-c", "512",
+                          "--kv-memory", "8", *options, *extra, code=code)
+        text = output.read_text() if output else done.stdout
+        return [json.loads(line) for line in text.splitlines()]
+
+    def test_order_and_overrides(self):
+        lines = [{"prompt": "a b c"[:1 + i % 5], "max_tokens": 1 + i * 7 % 30, "id": f"line {i}",
+                  "ignore_end": True} for i in range(60)]
+        answers = self.batch(lines)
+        self.assertEqual([a["index"] for a in answers], list(range(60)))
+        for line, answer in zip(lines, answers):
+            self.assertEqual(answer["id"], line["id"])
+            self.assertEqual(answer["n_output"], line["max_tokens"])
+            self.assertEqual(answer["finish_reason"], "length")
+
+    def test_three_kinds_of_prompt(self):
+        greedy = {"temperature": 0, "ignore_end": True}
+        answers = self.batch([{"src": "hello", **greedy},
+                              {"messages": [{"role": "user", "content": "hello"}], **greedy},
+                              {"prompt": "hello", **greedy}])
+        self.assertEqual(answers[0]["text"], answers[1]["text"])
+        self.assertGreater(answers[0]["n_prompt"], answers[2]["n_prompt"])
+        run = isomer.run_json("run", self.model, "-p", "hello", "--temp", "0", "-n", "8")
+        self.assertEqual(run["text"], answers[0]["text"][:len(run["text"])])
+
+    def test_choices_beams_stop_and_seed(self):
+        answers = self.batch([
+            {"prompt": "x", "n": 3, "temperature": 1, "ignore_end": True},
+            {"prompt": "x", "n": 2, "beam_width": 4, "ignore_end": True},
+            {"prompt": "x", "seed": 9, "ignore_end": True},
+            {"prompt": "x", "seed": 9, "ignore_end": True},
+        ])
+        self.assertEqual([len(a["choices"]) for a in answers[:2]], [3, 2])
+        self.assertEqual(answers[0]["n_output"], 24)
+        self.assertEqual(self.batch([{"prompt": "x", "seed": 9, "ignore_end": True}])[0]["text"],
+                         answers[2]["text"])
+        text = next(a["text"] for a in answers[2:] if len(a["text"]) > 1)
+        stopped = self.batch([{"prompt": "x"}] * 2 + [{"prompt": "x", "seed": 9, "stop": text[-1],
+                                                       "ignore_end": True}])[2]
+        self.assertEqual(stopped["text"], text[:text.index(text[-1])])
+        self.assertEqual(stopped["finish_reason"], "stop")
+
+    def test_bad_lines_are_answered(self):
+        bad = ["no json\n", "[1]\n", '{"prompt": 5}\n', "{}\n", '{"prompt": "a", "src": "b"}\n',
+               '{"prompt": ""}\n', '{"prompt": "a", "max_tokens": -1}\n', '{"prompt": "a", "n": 1e9}\n',
+               '{"prompt": "a", "temprature": 1}\n', '{"prompt": "a", "stop": [1]}\n',
+               '{"prompt": "a", "top_p": "x"}\n', '{"messages": [5]}\n',
+               json.dumps({"prompt": "word " * 2000}) + "\n", "[" * 5000 + "\n"]
+        good = {"prompt": "a", "ignore_end": True}
+        answers = self.batch([good, *bad, "\n", good], code=1)
+        self.assertEqual(len(answers), len(bad) + 2)
+        for answer in (answers[0], answers[-1]):
+            self.assertNotIn("error", answer)
+        for line, answer in zip(bad, answers[1:-1]):
+            self.assertGreater(len(answer["error"]), 5, line)
+        self.assertIn("temperature", answers[1 + 8]["error"])
+
+    def test_goes_on_where_it_was_cut(self):
+        lines = [{"prompt": f"{i}", "ignore_end": True, "temperature": 1} for i in range(20)]
+        output = self.work / "out.jsonl"
+        whole = self.batch(lines, output=output)
+        text = output.read_bytes()
+        for cut in (0, 1, len(text) // 2, len(text) - 1, len(text)):
+            output.write_bytes(text[:cut])
+            again = self.batch(lines, output=output)
+            self.assertEqual([a["text"] for a in again], [a["text"] for a in whole])
+            self.assertTrue(output.read_bytes().startswith(text[:cut].rpartition(b"\n")[0]))
+        output.unlink()
+
+    def test_interrupt_leaves_whole_lines(self):
+        source, output = self.work / "long.jsonl", self.work / "long.out"
+        source.write_text("".join(json.dumps({"prompt": f"{i}", "ignore_end": True,
+                                              "max_tokens": 20 + i}) + "\n" for i in range(400)))
+        process = subprocess.Popen([isomer.BINARY, "batch", self.model, source, "-o", output, "-c",
+                                    "512", "--kv-memory", "4", "--seed", "1"],
+                                   stderr=subprocess.PIPE, text=True)
+        while process.poll() is None and not (output.exists() and output.stat().st_size > 0):
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 1, errors)
+        self.assertIn("tokens/s", errors)
+        for index, line in enumerate(output.read_text().splitlines(keepends=True)):
+            self.assertTrue(line.endswith("\n"))
+            self.assertEqual(json.loads(line)["index"], index)
+
+    def test_usage(self):
+        isomer.run("batch", self.model, code=2)
+        isomer.run("batch", self.model, self.work / "absent.jsonl", code=1)
+
+
+isomer.main()
