@@ -5,3 +5,8 @@ foreach(source IN LISTS ISO_KERNEL_BENCHES)
   add_executable(${name} EXCLUDE_FROM_ALL ${source})
   target_link_libraries(${name} PRIVATE isomer_static)
 endforeach()
+
+# bench/limits: what the machine can do at most. ninja limits.
+add_executable(limits EXCLUDE_FROM_ALL bench/limits.c)
+target_link_libraries(limits PRIVATE isomer_static)
+set_target_properties(limits PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bench)
