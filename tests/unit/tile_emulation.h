@@ -29,6 +29,10 @@ static inline void tile_store(int tile, void *to, long stride) {
     memcpy((uint8_t *)to + row * stride, emulated_tiles[tile].rows[row], 64);
 }
 
+static inline void tile_zero(int tile) { memset(&emulated_tiles[tile], 0, sizeof(emulated_tile)); }
+
+static inline void tile_fence(void) {}
+
 static inline float emulated_bf16(const uint8_t *from) {
   uint32_t bits = (uint32_t)from[0] << 16 | (uint32_t)from[1] << 24;
   float value;
@@ -46,6 +50,18 @@ static inline void tile_dot_bf16(int sums, int a, int b) {
         for (int odd = 0; odd < 2; odd++)
           sum += emulated_bf16(emulated_tiles[a].rows[row] + 4 * k + 2 * odd) *
                  emulated_bf16(emulated_tiles[b].rows[k] + 4 * column + 2 * odd);
+      memcpy(emulated_tiles[sums].rows[row] + 4 * column, &sum, sizeof sum);
+    }
+}
+
+static inline void tile_dot_int8(int sums, int a, int b) {
+  for (int row = 0; row < 16; row++)
+    for (int column = 0; column < 16; column++) {
+      int32_t sum;
+      memcpy(&sum, emulated_tiles[sums].rows[row] + 4 * column, sizeof sum);
+      for (int k = 0; k < 64 && emulated_tiles_ready; k++)
+        sum += (int8_t)emulated_tiles[a].rows[row][k] *
+               (int8_t)emulated_tiles[b].rows[k / 4][4 * column + k % 4];
       memcpy(emulated_tiles[sums].rows[row] + 4 * column, &sum, sizeof sum);
     }
 }

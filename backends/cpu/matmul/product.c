@@ -25,7 +25,7 @@ static int64_t parts(int64_t whole, int64_t part) { return (whole + part - 1) / 
 
 static uint64_t aligned(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
 
-/* Scratch of a thread: a row as f32; activations of its own; an expanded tile; its sums. */
+/* Scratch of a thread: a row as f32; activations of its own; an expanded tile; sums of an item. */
 typedef struct scratch_layout {
   uint64_t activations, tile, sums, total; /* offsets in bytes */
 } scratch_layout;
@@ -38,10 +38,15 @@ static uint64_t activation_bytes(const iso_product_kernel *kernel, int64_t rows,
          (uint64_t)used * 3 * ISO_CPU_ALIGNMENT;
 }
 
+/* Groups of an item at most, of more than a few rows. */
+static int64_t item_groups_of(const iso_product_kernel *kernel) {
+  return (int64_t)kernel->tile_groups * (kernel->item_tiles ? kernel->item_tiles : 1);
+}
+
 static scratch_layout scratch_of(const iso_product_kernel *kernel, const iso_packed_shape *shape,
                                  int64_t rows, int64_t n_segments) {
   scratch_layout layout = {.activations = aligned((uint64_t)shape->elements * sizeof(float))};
-  int64_t width = kernel->tile_groups * shape->group_rows;
+  int64_t width = item_groups_of(kernel) * shape->group_rows;
   int64_t own_rows = least(rows, most(1, PRIVATE_ELEMENTS / most(1, shape->elements)));
   int64_t chunk = parts(least(rows, MAX_CHUNK_ROWS), kernel->panel_rows) * kernel->panel_rows;
   layout.tile =
@@ -178,42 +183,61 @@ static inline __attribute__((always_inline)) void prefetch_lines(const uint8_t *
     __builtin_prefetch(packed + at, 0, 2);
 }
 
-/* A tile of groups times rows [row, row_end) of a segment. Sums of a panel are stored while they
- * are in the first-level cache. */
-static void run_tile(const product_worker *worker, const iso_product_segment *segment, int64_t row,
-                     int64_t row_end, int64_t group) {
+/* Rows [row, row_end) of a segment, and the stretch of them that a tile is multiplied with. */
+typedef struct tile_rows {
+  const iso_product_segment *segment;
+  iso_activations activations;
+  int64_t row, row_end, k, count;
+} tile_rows;
+
+/* A stretch of a tile of groups times rows. Sums of a panel are stored while they are in the
+ * first-level cache. */
+static void run_stretch(const product_worker *worker, const tile_rows *rows, int64_t group,
+                        float *sums) {
   const iso_product *product = worker->job->product;
   const iso_product_kernel *kernel = product->kernel;
   const iso_packed_shape *shape = &product->shape;
-  iso_activations activations = activations_of(worker, segment);
-  int64_t n_groups = least(kernel->tile_groups, shape->groups - group);
+  int64_t n_groups = least(kernel->tile_groups, shape->groups - group), k = rows->k;
   int64_t width = kernel->tile_groups * shape->group_rows, panel_rows = kernel->panel_rows;
-  uint64_t panels = (uint64_t)parts(row_end - row, panel_rows);
+  uint64_t panels = (uint64_t)parts(rows->row_end - rows->row, panel_rows);
   uint8_t *stretches = worker->scratch + worker->job->layout.tile;
-  float *sums = (float *)(void *)(worker->scratch + worker->job->layout.sums);
-  const uint8_t *first = segment->weight + (uint64_t)group * shape->group_bytes;
-  for (int64_t k = 0; k < shape->elements; k += kernel->stretch_elements) {
-    int64_t count = least(kernel->stretch_elements, shape->elements - k);
-    const uint8_t *packed = first + iso_packed_step_offset(shape, k / shape->block_elements);
-    const uint8_t *tile = kernel->expand ? stretches : packed;
-    for (int64_t i = 0; kernel->expand && i < n_groups; i++)
-      kernel->expand(first + (uint64_t)i * shape->group_bytes, k, count,
-                     stretches + (uint64_t)i * kernel->stretch_stride);
-    uint64_t ahead = iso_packed_step_offset(shape, count / shape->block_elements);
-    uint64_t ahead_end = 2 * ahead, ahead_part = ahead / panels / 64 * 64 + 64;
-    for (int64_t at = row; at < row_end; at += panel_rows, ahead += ahead_part) {
-      int64_t rows = least(panel_rows, row_end - at);
-      float *panel_sums = sums + (at - row) * width;
-      for (int64_t i = 0; i < n_groups; i++)
-        prefetch_lines(packed + (uint64_t)i * shape->group_bytes, ahead, ahead_end, ahead_part);
-      iso_panel panel = iso_activations_panel(kernel, &activations, at, k);
-      if (k == 0)
-        memset(panel_sums, 0, (size_t)(panel.rows * width) * sizeof(float));
-      kernel->many(tile, kernel->stretch_stride, n_groups, count, &panel, panel_sums);
-      for (int64_t r = 0; k + count == shape->elements && r < rows; r++)
-        store_row(product, segment->first + at + r, group * shape->group_rows, width,
-                  panel_sums + r * width);
-    }
+  const uint8_t *first = rows->segment->weight + (uint64_t)group * shape->group_bytes;
+  const uint8_t *packed = first + iso_packed_step_offset(shape, k / shape->block_elements);
+  const uint8_t *tile = kernel->expand ? stretches : packed;
+  for (int64_t i = 0; kernel->expand && i < n_groups; i++)
+    kernel->expand(first + (uint64_t)i * shape->group_bytes, k, rows->count,
+                   stretches + (uint64_t)i * kernel->stretch_stride);
+  uint64_t ahead = iso_packed_step_offset(shape, rows->count / shape->block_elements);
+  uint64_t ahead_end = 2 * ahead, ahead_part = ahead / panels / 64 * 64 + 64;
+  for (int64_t at = rows->row; at < rows->row_end; at += panel_rows, ahead += ahead_part) {
+    int64_t count = least(panel_rows, rows->row_end - at);
+    float *panel_sums = sums + (at - rows->row) * width;
+    for (int64_t i = 0; i < n_groups; i++)
+      prefetch_lines(packed + (uint64_t)i * shape->group_bytes, ahead, ahead_end, ahead_part);
+    iso_panel panel = iso_activations_panel(kernel, &rows->activations, at, k);
+    if (k == 0)
+      memset(panel_sums, 0, (size_t)(panel.rows * width) * sizeof(float));
+    kernel->many(tile, kernel->stretch_stride, n_groups, rows->count, &panel, panel_sums);
+    for (int64_t r = 0; k + rows->count == shape->elements && r < count; r++)
+      store_row(product, rows->segment->first + at + r, group * shape->group_rows, width,
+                panel_sums + r * width);
+  }
+}
+
+/* Groups [group, group_end) times rows [row, row_end) of a segment. */
+static void run_many(const product_worker *worker, const iso_product_segment *segment, int64_t row,
+                     int64_t row_end, int64_t group, int64_t group_end) {
+  const iso_product *product = worker->job->product;
+  const iso_product_kernel *kernel = product->kernel;
+  int64_t elements = product->shape.elements;
+  int64_t tile_sums = parts(row_end - row, kernel->panel_rows) * kernel->panel_rows *
+                      kernel->tile_groups * product->shape.group_rows;
+  tile_rows rows = {segment, activations_of(worker, segment), row, row_end, 0, 0};
+  for (; rows.k < elements; rows.k += rows.count) {
+    float *sums = (float *)(void *)(worker->scratch + worker->job->layout.sums);
+    rows.count = least(kernel->stretch_elements, elements - rows.k);
+    for (int64_t at = group; at < group_end; at += kernel->tile_groups, sums += tile_sums)
+      run_stretch(worker, &rows, at, sums);
   }
 }
 
@@ -230,7 +254,11 @@ static void cut_segment(const iso_product *product, iso_product_segment *segment
     segment->item_groups =
         most(parts(BYTES_PER_ITEM, (int64_t)shape->group_bytes), shape->groups / items_wanted);
   } else {
-    segment->item_groups = product->kernel->tile_groups;
+    int64_t chunks = parts(segment->rows, MAX_CHUNK_ROWS);
+    segment->item_groups = item_groups_of(product->kernel);
+    while (segment->item_groups > product->kernel->tile_groups &&
+           parts(shape->groups, segment->item_groups) * chunks < items_wanted)
+      segment->item_groups -= product->kernel->tile_groups;
     int64_t tiles = parts(shape->groups, segment->item_groups);
     segment->item_rows = MAX_CHUNK_ROWS;
     while (segment->item_rows > MIN_CHUNK_ROWS &&
@@ -268,10 +296,12 @@ static void run_item(const product_worker *worker, const iso_product_segment *se
   int64_t group_items = parts(product->shape.groups, segment->item_groups);
   int64_t group = item % group_items * segment->item_groups;
   int64_t row = item / group_items * segment->item_rows;
+  int64_t group_end = least(group + segment->item_groups, product->shape.groups);
   if (is_few(product, segment))
-    run_few(worker, segment, group, least(group + segment->item_groups, product->shape.groups));
+    run_few(worker, segment, group, group_end);
   else
-    run_tile(worker, segment, row, least(row + segment->item_rows, segment->rows), group);
+    run_many(worker, segment, row, least(row + segment->item_rows, segment->rows), group,
+             group_end);
 }
 
 static void product_task(void *context, uint32_t thread, uint32_t n_threads) {

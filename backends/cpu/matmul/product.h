@@ -25,7 +25,10 @@
  *                from, or f32 scale * sum(values) that multiplies the minimum; whichever the
  *                scheme needs.
  * Parts of one stretch lie next to each other, panel by panel, then come those of the next
- * stretch: the order in which a tile uses them. Where rows are few, one stretch is all. */
+ * stretch: the order in which a tile uses them. Where rows are few, one stretch is all.
+ *
+ * A kernel that is so fast that all panels would have to come from the third-level cache for each
+ * tile lets several tiles use a stretch of them, from the second level, before the next. */
 #ifndef ISOMER_BACKENDS_CPU_MATMUL_PRODUCT_H
 #define ISOMER_BACKENDS_CPU_MATMUL_PRODUCT_H
 
@@ -78,6 +81,7 @@ struct iso_product_kernel {
   bool minimum;              /* quantized: the scheme has minimums */
   uint32_t few_rows;         /* up to which `few` is faster than `many` */
   uint32_t tile_groups;      /* groups of a tile */
+  uint32_t item_tiles;       /* tiles that go through a stretch together; 0: one */
   uint32_t stretch_elements; /* that `expand` and `many` take at a time, at most */
   uint32_t stretch_stride;   /* bytes from one expanded group of a tile to the next */
   uint32_t tile_bytes;       /* of an expanded tile */
@@ -94,7 +98,7 @@ const iso_product_kernel *iso_avx2_integer_kernel(iso_scheme scheme);
 const iso_product_kernel *iso_avx2_float_kernel(iso_scheme scheme);
 const iso_product_kernel *iso_avx512_integer_kernel(iso_scheme scheme);
 const iso_product_kernel *iso_avx512_float_kernel(iso_scheme scheme);
-/* Takes rows of whole 32 elements. */
+/* Takes rows of whole 64 elements. */
 const iso_product_kernel *iso_amx_tile_kernel(iso_scheme scheme);
 
 /* Quantized rows: for each 32 elements a scale of max |x| / ISO_ACTIVATION_MAXIMUM, values rounded

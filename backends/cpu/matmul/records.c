@@ -34,7 +34,7 @@ DEFINE_PRODUCT(avx512_integer, iso_avx512_integer_kernel)
 DEFINE_PRODUCT(avx512_float, iso_avx512_float_kernel)
 DEFINE_PRODUCT(amx_tile, iso_amx_tile_kernel)
 
-/* Rows from which on tiles are worth expanding weights for. */
+/* Rows from which on tiles are worth requantizing weights for. */
 #define TILE_MIN_ROWS 32
 
 static iso_refusal check_tile(const iso_device *device, const iso_op_arguments *arguments,
@@ -43,9 +43,9 @@ static iso_refusal check_tile(const iso_device *device, const iso_op_arguments *
   iso_refusal refusal = iso_cpu_check_tier(device, ISO_CPU_TIER_AMX, out_detail);
   if (refusal != ISO_ACCEPTED)
     return refusal;
-  if (rows >= TILE_MIN_ROWS && weight->dims[weight->n_dims - 1] % 32 == 0)
+  if (rows >= TILE_MIN_ROWS && weight->dims[weight->n_dims - 1] % 64 == 0)
     return ISO_ACCEPTED;
-  *out_detail = "tiles take 32 rows or more, of whole 32 elements";
+  *out_detail = "tiles take 32 rows or more, of whole 64 elements";
   return ISO_REFUSED_SHAPE;
 }
 
@@ -107,9 +107,7 @@ static const iso_kernel records[] = {
     PACKED_RECORDS(AVX512, avx512, integer, QUANTIZED, iso_cpu_check_avx512, iso_cpu_check_avx512),
     PACKED_RECORDS(AVX512, avx512, float, ISO_CPU_FLOAT_SCHEMES, iso_cpu_check_avx512,
                    iso_cpu_check_avx512),
-    /* BF16 alone: on a Xeon, products of weights that are expanded into two planes came out less
-     * exact than on emulated tiles (F16 beyond conformance), and no faster than AVX-512. */
-    PACKED_RECORDS(AMX, amx, tile, ISO_SCHEME_BIT(ISO_SCHEME_BF16), check_tile_matmul,
+    PACKED_RECORDS(AMX, amx, tile, QUANTIZED | ISO_SCHEME_BIT(ISO_SCHEME_BF16), check_tile_matmul,
                    check_tile_grouped),
 #endif
 };

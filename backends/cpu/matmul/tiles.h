@@ -27,7 +27,12 @@ static inline void tile_end(void) { _tile_release(); }
 
 #define tile_load(tile, from, stride) _tile_loadd(tile, from, (long)(stride))
 #define tile_store(tile, to, stride) _tile_stored(tile, to, (long)(stride))
+#define tile_zero(tile) _tile_zero(tile)
 /* sums[16][16] f32 += a[16][32] bf16 times b[16][16][2] bf16, pairs of k in b. */
 #define tile_dot_bf16(sums, a, b) _tile_dpbf16ps(sums, a, b)
+/* sums[16][16] int32 += a[16][64] int8 times b[16][16][4] int8, fours of k in b. */
+#define tile_dot_int8(sums, a, b) _tile_dpbssd(sums, a, b)
+/* Orders loads of tiles after what C wrote before; the intrinsics of compilers say nothing of it. */
+#define tile_fence() __asm__ volatile("" ::: "memory")
 
 #endif

@@ -1,19 +1,23 @@
-/* Products of many rows on AMX tiles, tier amx: bf16 times bf16, summed in f32.
+/* Products of many rows on AMX tiles, tier amx. f32 and F16 weights stay with AVX-512.
  *
- * One bf16 has 8 bits and a model's greedy text shows it, so a number is two of them: high, rounded
- * to nearest, and low, what is left, rounded. With x = xh + xl and w = wh + wl the products are
- * xh wh, xl wh and xh wl; xl wl is below 2^-16 of the whole and left out. BF16 weights have no low
- * part. Each product of 32 x 32 x 32 is four tile products of 16 cycles, so the floor is 341
- * operations a cycle, 512 with BF16 weights: less than what a tile could do, and more than four
- * times what dot products of bytes in two planes can.
+ * One bf16 or int8 has 8 bits and a model's greedy text shows it, so a number is two of them.
  *
- * Sums of int8 tiles were considered: 32 elements share a scale, so sums would leave a half-filled
- * tile to be scaled after each product, which costs as much in vector instructions as the three
- * products here. f32 weights stay with AVX-512.
+ * BF16 weights: bf16 times bf16, summed in f32. An activation is high, rounded to nearest, plus
+ * low, what is left, rounded; a weight is one bf16. Two tile products of 16 cycles for 16 x 16 x
+ * 32: the floor is 512 operations a cycle.
  *
- * Activations are panels of 32 rows: for each 32 elements the tiles xh[0:16], xh[16:32], xl[0:16],
- * xl[16:32]. Weights of a tile of 32 or 64 columns are expanded for a stretch that, with its panel,
- * fits the first-level cache. BF16 weights are used where they are packed. */
+ * Quantized weights: int8 times int8, summed in int32. Tiles only pay when they run along K, but
+ * weights have a scale for 16 or 32 elements. So both sides are brought to 15 bits under one scale
+ * for 256 elements of a row: value = scale * (high * 2^7 + low). Of high high, high low, low high
+ * and low low the first three are multiplied; the last is below the rounding of the values. Three
+ * products of 16 cycles for 16 x 16 x 64: the floor is 682 operations a cycle, against 341 for
+ * three products of bf16 planes, which this replaced. Half a tile for each scale of 32 and sums
+ * scaled outside of tiles costs more vector instructions than that.
+ *
+ * Activations are panels of 32 rows. A step of a panel is 64 bytes of each row: the tiles
+ * high[0:16], high[16:32], low[0:16], low[16:32]. BF16 weights are used where they are packed;
+ * quantized ones are requantized for a stretch at a time, which with its panel fits the first-level
+ * cache. */
 #include "backends/cpu/matmul/vector_avx512.h"
 
 #include "backends/cpu/matmul/product.h"
@@ -33,21 +37,13 @@
 #define INLINE static inline __attribute__((always_inline))
 #define PANEL_ROWS 32
 #define TILE_BYTES 1024
-/* Of 32 elements of a panel: four tiles. */
 #define PANEL_STEP_BYTES (4 * TILE_BYTES)
-/* Elements of a stretch, and bytes of 32 elements of an expanded tile: tiles of high parts, then
- * tiles of low parts. */
-#define STRETCH 128
-#define HALF_STRETCH 64
-#define STEP_BYTES (4 * TILE_BYTES)
-#define HALF_STEP_BYTES (8 * TILE_BYTES)
 
-/* Two bf16 vectors, `even` in the low halves of words, rounded to nearest even. */
-INLINE vec pairs_of(vecf even, vecf odd) {
-  static const uint16_t order[32] = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
-                                     8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
-  return _mm512_permutexvar_epi16(vec_load(order), (vec)_mm512_cvtne2ps_pbh(odd, even));
-}
+/* ---- BF16 weights --------------------------------------------------------------------------- */
+
+#define BF16_STRETCH 128
+/* 64 columns of packed weights, pairs of elements. */
+#define BF16_ROW_BYTES 256
 
 /* What a number rounded to bf16 leaves; nothing where that is not finite. */
 INLINE vecf rest_of(vecf value, vec rounded) {
@@ -56,18 +52,9 @@ INLINE vecf rest_of(vecf value, vec rounded) {
   return _mm512_maskz_mov_ps(_mm512_knot(infinite), rest);
 }
 
-/* High and low parts of two vectors, in pairs. */
-INLINE void split_pairs(vecf even, vecf odd, uint8_t *out_high, uint8_t *out_low) {
-  vec high = pairs_of(even, odd);
-  vecf even_rest = rest_of(even, vec_left(high, 16));
-  vecf odd_rest = rest_of(odd, vec_and(high, vec_all_int((int32_t)0xffff0000)));
-  vec_store(out_high, high);
-  vec_store(out_low, pairs_of(even_rest, odd_rest));
-}
-
 /* 32 elements of a row to its 64 bytes of a tile of high parts and of one of low parts. */
-static void prepare(const iso_product_kernel *kernel, const float *x, int64_t count, int64_t row,
-                    const iso_panel *panel) {
+static void bf16_prepare(const iso_product_kernel *kernel, const float *x, int64_t count,
+                         int64_t row, const iso_panel *panel) {
   (void)kernel;
   uint8_t *out = panel->values + row / 16 * TILE_BYTES + row % 16 * 64;
   for (int64_t k = 0; k < count; k += 32, out += PANEL_STEP_BYTES) {
@@ -82,89 +69,18 @@ static void prepare(const iso_product_kernel *kernel, const float *x, int64_t co
   }
 }
 
-/* Four codes of each row to two pairs of elements. */
-INLINE void expand_quad(vec codes, vecf scale, vecf minimum, uint8_t *out) {
-  const vec byte = vec_all_int(255);
-  vec quad[4] = {vec_and(codes, byte), vec_and(vec_right(codes, 8), byte),
-                 vec_and(vec_right(codes, 16), byte), vec_right(codes, 24)};
-  vecf values[4];
-#pragma GCC unroll 4
-  for (int i = 0; i < 4; i++)
-    values[i] = vecf_fma(vecf_from_int(quad[i]), scale, minimum);
-  split_pairs(values[0], values[1], out, out + 2 * TILE_BYTES);
-  split_pairs(values[2], values[3], out + 64, out + 2 * TILE_BYTES + 64);
-}
-
-typedef void (*decode_codes)(const uint8_t *codes, int part, vec out[8]);
-typedef void (*decode_scales)(const uint8_t *halves, const uint8_t *bytes, int lane, int sub,
-                              vecf *out_scale, vecf *out_minimum);
-
-typedef struct scheme_traits {
-  int block, parts, sub; /* elements of a block, parts of 32 in a portion, elements of a scale */
-  float offset;
-  bool minimum;
-  uint32_t half_bytes, byte_bytes, code_bytes;
-} scheme_traits;
-
-INLINE void expand_portion(scheme_traits traits, decode_codes codes_of, decode_scales scales_of,
-                           const uint8_t *halves, const uint8_t *portion, uint8_t *out) {
-#pragma GCC unroll 4
-  for (int part = 0; part < traits.parts; part++) {
-    vec codes[8];
-    codes_of(portion + traits.byte_bytes, part, codes);
-    int subs = 32 / traits.sub;
-#pragma GCC unroll 2
-    for (int s = 0; s < subs; s++) {
-      vecf scale, minimum;
-      scales_of(halves, portion, 0, part * subs + s, &scale, &minimum);
-      if (!traits.minimum)
-        minimum = vecf_mul(scale, _mm512_set1_ps(-traits.offset));
-      int end = (s + 1) * traits.sub / 4;
-#pragma GCC unroll 8
-      for (int j = s * traits.sub / 4; j < end; j++)
-        expand_quad(codes[j], scale, minimum, out + part * STEP_BYTES + j * 2 * 64);
-    }
-  }
-}
-
-/* 16 columns, a group: every fourth tile. */
-INLINE void expand(scheme_traits traits, decode_codes codes_of, decode_scales scales_of,
-                   const uint8_t *group, int64_t begin, int64_t count, uint8_t *out) {
-  uint32_t portion_bytes = traits.byte_bytes + traits.code_bytes;
-  int64_t portion = 32 * traits.parts;
-  for (int64_t k = begin; k < begin + count; k += portion, out += traits.parts * STEP_BYTES) {
-    iso_packed_block at = iso_packed_block_at(group, k / traits.block, traits.half_bytes,
-                                              (uint32_t)(traits.block / portion) * portion_bytes);
-    at.body += (uint64_t)(k % traits.block / portion) * portion_bytes;
-    expand_portion(traits, codes_of, scales_of, at.halves, at.body, out);
-  }
-}
-
-/* 64 columns of halves: four tiles of high parts and four of low ones for 32 elements. */
-static void f16_expand(const uint8_t *group, int64_t begin, int64_t count, uint8_t *out) {
-  for (int64_t k = 0; k < count; k += 2)
-    for (int column = 0; column < ISO_CPU_FLOAT_ROWS; column += 16) {
-      const uint8_t *halves = group + ((begin + k) * ISO_CPU_FLOAT_ROWS + column) * 2;
-      uint8_t *to = out + k / 32 * HALF_STEP_BYTES + column / 16 * TILE_BYTES + k % 32 / 2 * 64;
-      split_pairs(vecf_load_half(halves), vecf_load_half(halves + ISO_CPU_FLOAT_ROWS * 2), to,
-                  to + 4 * TILE_BYTES);
-    }
-}
-
-/* 32 rows times 32 columns, whose two tiles are `second` bytes apart; `low` is the way from high
- * to low parts, 0 where there are none. Four tiles of sums, two of activations, two of weights. */
-INLINE void many_square(const uint8_t *x, const uint8_t *weights, int64_t count, int step,
-                        int stride, int second, int low, float *sums, int width) {
-  int row_bytes = width * (int)sizeof(float);
-  tile_load(0, sums, row_bytes);
-  tile_load(1, sums + 16, row_bytes);
-  tile_load(2, sums + 16 * width, row_bytes);
-  tile_load(3, sums + 16 * width + 16, row_bytes);
-  for (int64_t k = 0; k < count; k += 32, x += PANEL_STEP_BYTES, weights += step) {
+/* 32 rows times 32 columns. Four tiles of sums, two of activations, two of weights. */
+INLINE void bf16_square(const uint8_t *x, const uint8_t *weights, int64_t count, float *sums) {
+  enum { WIDTH = ISO_CPU_FLOAT_ROWS, ROW_BYTES = WIDTH * sizeof(float) };
+  tile_load(0, sums, ROW_BYTES);
+  tile_load(1, sums + 16, ROW_BYTES);
+  tile_load(2, sums + 16 * WIDTH, ROW_BYTES);
+  tile_load(3, sums + 16 * WIDTH + 16, ROW_BYTES);
+  for (int64_t k = 0; k < count; k += 32, x += PANEL_STEP_BYTES, weights += 16 * BF16_ROW_BYTES) {
     tile_load(4, x + 2 * TILE_BYTES, 64);
     tile_load(5, x + 3 * TILE_BYTES, 64);
-    tile_load(6, weights, stride);
-    tile_load(7, weights + second, stride);
+    tile_load(6, weights, BF16_ROW_BYTES);
+    tile_load(7, weights + 64, BF16_ROW_BYTES);
     tile_dot_bf16(0, 4, 6);
     tile_dot_bf16(1, 4, 7);
     tile_dot_bf16(2, 5, 6);
@@ -175,41 +91,253 @@ INLINE void many_square(const uint8_t *x, const uint8_t *weights, int64_t count,
     tile_dot_bf16(1, 4, 7);
     tile_dot_bf16(2, 5, 6);
     tile_dot_bf16(3, 5, 7);
-    if (low) {
-      tile_load(6, weights + low, stride);
-      tile_load(7, weights + low + second, stride);
-      tile_dot_bf16(0, 4, 6);
-      tile_dot_bf16(1, 4, 7);
-      tile_dot_bf16(2, 5, 6);
-      tile_dot_bf16(3, 5, 7);
-    }
   }
-  tile_store(0, sums, row_bytes);
-  tile_store(1, sums + 16, row_bytes);
-  tile_store(2, sums + 16 * width, row_bytes);
-  tile_store(3, sums + 16 * width + 16, row_bytes);
-}
-
-static void quantized_many(const uint8_t *weights, uint64_t stride, int64_t n_groups, int64_t count,
-                           const iso_panel *panel, float *sums) {
-  (void)stride, (void)n_groups;
-  many_square(panel->values, weights, count, STEP_BYTES, 64, TILE_BYTES, 2 * TILE_BYTES, sums, 32);
-}
-
-static void f16_many(const uint8_t *weights, uint64_t stride, int64_t n_groups, int64_t count,
-                     const iso_panel *panel, float *sums) {
-  (void)stride, (void)n_groups;
-  for (int half = 0; half < 2; half++)
-    many_square(panel->values, weights + half * 2 * TILE_BYTES, count, HALF_STEP_BYTES, 64,
-                TILE_BYTES, 4 * TILE_BYTES, sums + 32 * half, 64);
+  tile_store(0, sums, ROW_BYTES);
+  tile_store(1, sums + 16, ROW_BYTES);
+  tile_store(2, sums + 16 * WIDTH, ROW_BYTES);
+  tile_store(3, sums + 16 * WIDTH + 16, ROW_BYTES);
 }
 
 static void bf16_many(const uint8_t *weights, uint64_t stride, int64_t n_groups, int64_t count,
                       const iso_panel *panel, float *sums) {
   (void)stride, (void)n_groups;
+  tile_fence();
   for (int half = 0; half < 2; half++)
-    many_square(panel->values, weights + half * 128, count, STEP_BYTES, 256, 64, 0,
-                sums + 32 * half, 64);
+    bf16_square(panel->values, weights + half * 128, count, sums + 32 * half);
+}
+
+/* ---- Quantized activations ------------------------------------------------------------------ */
+
+/* Elements that share a scale on both sides, and of a step. */
+#define STRETCH 256
+#define STEP 64
+#define GROUP ISO_CPU_QUANTIZED_ROWS
+/* An expanded stretch of a group: for each step a tile of high and one of low planes, then the
+ * scales of 16 columns. */
+#define STRETCH_CODES (STRETCH / STEP * 2 * TILE_BYTES)
+#define STRETCH_BYTES (STRETCH_CODES + 64)
+#define TILE_GROUPS 2
+#define WIDTH (TILE_GROUPS * GROUP)
+
+/* The largest magnitude of `count` numbers, which are whole vectors, found among the bits: NaN is
+ * above infinity, and nothing that is not finite gets lost. */
+INLINE float largest_magnitude(const float *x, int64_t count) {
+  const vec magnitude = vec_all_int(0x7fffffff);
+  vec largest = vec_zero();
+  for (int64_t k = 0; k < count; k += 16)
+    largest = _mm512_max_epi32(largest, vec_and(vec_load(x + k), magnitude));
+  int32_t bits = _mm512_reduce_max_epi32(largest);
+  float result;
+  memcpy(&result, &bits, sizeof result);
+  return result;
+}
+
+/* A row of a panel: its scale is that of the stretch, in the panel's first scales. */
+static void int8_prepare(const iso_product_kernel *kernel, const float *x, int64_t count,
+                         int64_t row, const iso_panel *panel) {
+  (void)kernel;
+  uint8_t *out = panel->values + row / 16 * TILE_BYTES + row % 16 * 64;
+  float largest = largest_magnitude(x, count);
+  /* Below this the inverse would overflow; such a stretch is zero to every product. */
+  bool zero = largest < 1e-30f;
+  vecf inverse = _mm512_set1_ps(zero ? 0.0f : (float)ISO_ACTIVATION_MAXIMUM / largest);
+  panel->scales[row] = zero ? 0.0f : largest * (1.0f / (float)ISO_ACTIVATION_MAXIMUM);
+  const vec half = vec_all_int(1 << (ISO_PLANE_BITS - 1));
+  for (int64_t k = 0; k < count; k += STEP, out += PANEL_STEP_BYTES)
+    for (int i = 0; i < STEP; i += 16) {
+      vec value = _mm512_cvtps_epi32(vecf_mul(vecf_load(x + k + i), inverse));
+      vec high = _mm512_srai_epi32(_mm512_add_epi32(value, half), ISO_PLANE_BITS);
+      vec low = _mm512_sub_epi32(value, vec_left(high, ISO_PLANE_BITS));
+      _mm_storeu_si128((__m128i *)(void *)(out + i), _mm512_cvtepi32_epi8(high));
+      _mm_storeu_si128((__m128i *)(void *)(out + 2 * TILE_BYTES + i), _mm512_cvtepi32_epi8(low));
+    }
+}
+
+/* ---- Quantized weights ---------------------------------------------------------------------- */
+
+typedef void (*decode_codes)(const uint8_t *codes, int part, vec out[8]);
+typedef void (*decode_scales)(const uint8_t *halves, const uint8_t *bytes, int lane, int sub,
+                              vecf *out_scale, vecf *out_minimum);
+
+typedef struct scheme_traits {
+  int block, parts, sub; /* elements of a block, parts of 32 in a portion, elements of a scale */
+  int offset;            /* zero is stored as this, or 0 where there are minimums */
+  bool minimum;
+  uint32_t half_bytes, byte_bytes, code_bytes;
+  decode_codes codes;
+  decode_scales scales;
+} scheme_traits;
+
+/* What is taken from codes, so that they lie around zero: the middle of their range. Bits: 8 of
+ * Q8_0 and IQ4_NL, and as many bytes of code words as 32 elements of a row need otherwise. */
+INLINE int center_of(scheme_traits traits) {
+  int bits = (int)(traits.code_bytes * 8) / (GROUP * 32 * traits.parts);
+  return traits.offset ? traits.offset : 1 << (bits - 1);
+}
+
+/* Calls DO(portion's halves, portion's bytes, elements before it) for a stretch. */
+#define FOR_PORTIONS(traits, group, begin, count, DO)                                              \
+  do {                                                                                             \
+    uint32_t portion_bytes_ = (traits).byte_bytes + (traits).code_bytes;                           \
+    int64_t portion_ = 32 * (traits).parts;                                                        \
+    for (int64_t k_ = 0; k_ < (count); k_ += portion_) {                                           \
+      iso_packed_block at_ =                                                                       \
+          iso_packed_block_at(group, ((begin) + k_) / (traits).block, (traits).half_bytes,         \
+                              (uint32_t)((traits).block / portion_) * portion_bytes_);             \
+      DO(at_.halves,                                                                               \
+         at_.body + (uint64_t)(((begin) + k_) % (traits).block / portion_) * portion_bytes_, k_);  \
+    }                                                                                              \
+  } while (0)
+
+/* A bound on the magnitudes of a portion's weights, and NaN or 0. */
+INLINE void bound_portion(scheme_traits traits, const uint8_t *halves, const uint8_t *portion,
+                          vecf *bound, vecf *poison) {
+  const vecf center = _mm512_set1_ps((float)center_of(traits));
+#pragma GCC unroll 8
+  for (int sub = 0; sub < traits.parts * 32 / traits.sub; sub++) {
+    vecf scale, minimum;
+    traits.scales(halves, portion, 0, sub, &scale, &minimum);
+    vecf reach = vecf_mul(scale, center);
+    *poison = vecf_fma(vecf_zero(), reach, *poison);
+    *bound = _mm512_max_ps(*bound, _mm512_abs_ps(reach));
+    if (traits.minimum) {
+      /* Codes 0 and 2 center - 1 give the ends of a range that is nowhere shorter than this. */
+      *poison = vecf_fma(vecf_zero(), minimum, *poison);
+      *bound = _mm512_max_ps(*bound, _mm512_abs_ps(minimum));
+      *bound = _mm512_max_ps(
+          *bound, _mm512_abs_ps(vecf_fma(scale, _mm512_add_ps(center, center), minimum)));
+    }
+  }
+}
+
+/* Every other byte of two vectors of words in -127 .. 127, put together. */
+INLINE vec join_bytes(vec even, vec odd) {
+  return _mm512_mask_blend_epi8(0xaaaaaaaaaaaaaaaa, even, _mm512_slli_epi16(odd, 8));
+}
+
+/* Four codes of each row as 15-bit values and those as planes. A word of `ratio` is
+ * 2^15 scale / (what codes are shifted by, times the stretch's scale). */
+INLINE void requantize_quad(vec codes, int center, int shift, vec ratio, vec minimum,
+                            uint8_t *out_high, uint8_t *out_low) {
+  const vec zero = _mm512_set1_epi16((int16_t)center);
+  const vec half = _mm512_set1_epi16(1 << (ISO_PLANE_BITS - 1));
+  vec words[2] = {vec_and(codes, _mm512_set1_epi16(255)), _mm512_srli_epi16(codes, 8)};
+  vec high[2], low[2];
+#pragma GCC unroll 2
+  for (int i = 0; i < 2; i++) {
+    vec shifted = _mm512_slli_epi16(_mm512_sub_epi16(words[i], zero), (unsigned)shift);
+    vec value = _mm512_add_epi16(_mm512_mulhrs_epi16(shifted, ratio), minimum);
+    high[i] = _mm512_srai_epi16(_mm512_add_epi16(value, half), ISO_PLANE_BITS);
+    low[i] = _mm512_sub_epi16(value, _mm512_slli_epi16(high[i], ISO_PLANE_BITS));
+  }
+  vec_store(out_high, join_bytes(high[0], high[1]));
+  vec_store(out_low, join_bytes(low[0], low[1]));
+}
+
+/* Numbers of -32768 .. 32767, rounded, in both words of a lane. */
+INLINE vec both_words(vecf values) {
+  vec rounded = vec_and(_mm512_cvtps_epi32(values), vec_all_int(0xffff));
+  return vec_or(rounded, vec_left(rounded, 16));
+}
+
+INLINE void requantize_portion(scheme_traits traits, const uint8_t *halves, const uint8_t *portion,
+                               vecf inverse, uint8_t *out, int64_t k) {
+  const int center = center_of(traits);
+  /* Shifted codes have 15 bits with the sign. */
+  const int shift = __builtin_clz((unsigned)center) - 17;
+  const vecf unit = _mm512_set1_ps((float)(1 << (15 - shift)));
+#pragma GCC unroll 4
+  for (int part = 0; part < traits.parts; part++, k += 32) {
+    vec codes[8];
+    traits.codes(portion + traits.byte_bytes, part, codes);
+    uint8_t *high = out + k / STEP * 2 * TILE_BYTES + k % STEP / 4 * 64;
+    int subs = 32 / traits.sub;
+#pragma GCC unroll 2
+    for (int s = 0; s < subs; s++) {
+      vecf scale, minimum;
+      traits.scales(halves, portion, 0, part * subs + s, &scale, &minimum);
+      scale = vecf_mul(scale, inverse);
+      vec added = vec_zero();
+      if (traits.minimum)
+        added =
+            both_words(vecf_fma(scale, _mm512_set1_ps((float)center), vecf_mul(minimum, inverse)));
+      vec ratio = both_words(vecf_mul(scale, unit));
+      int end = (s + 1) * traits.sub / 4;
+#pragma GCC unroll 8
+      for (int j = s * traits.sub / 4; j < end; j++)
+        requantize_quad(codes[j], center, shift, ratio, added, high + j * 64,
+                        high + TILE_BYTES + j * 64);
+    }
+  }
+}
+
+INLINE void expand(scheme_traits traits, const uint8_t *group, int64_t begin, int64_t count,
+                   uint8_t *out) {
+  vecf bound = vecf_zero(), poison = vecf_zero();
+#define BOUND(halves, portion, k) bound_portion(traits, halves, portion, &bound, &poison)
+  FOR_PORTIONS(traits, group, begin, count, BOUND);
+#undef BOUND
+  const vecf maximum = _mm512_set1_ps((float)ISO_ACTIVATION_MAXIMUM);
+  __mmask16 zero = _mm512_cmp_ps_mask(bound, _mm512_set1_ps(1e-30f), _CMP_LT_OQ);
+  vecf inverse = _mm512_maskz_div_ps(_mm512_knot(zero), maximum, bound);
+  vecf_store((float *)(void *)(out + STRETCH_CODES),
+             _mm512_add_ps(_mm512_maskz_div_ps(_mm512_knot(zero), bound, maximum), poison));
+#define REQUANTIZE(halves, portion, k) requantize_portion(traits, halves, portion, inverse, out, k)
+  FOR_PORTIONS(traits, group, begin, count, REQUANTIZE);
+#undef REQUANTIZE
+}
+
+/* ---- Quantized products --------------------------------------------------------------------- */
+
+/* 32 rows times a group: two tiles of sums of high high, two of high low and low high. Those come
+ * at a distance, for a product takes 52 cycles until the next can add to it. */
+INLINE void int8_sums(const uint8_t *x, const uint8_t *weights, int64_t count,
+                      int32_t out[4][TILE_BYTES / 4]) {
+  tile_zero(0);
+  tile_zero(1);
+  tile_zero(2);
+  tile_zero(3);
+  for (int64_t k = 0; k < count; k += STEP, x += PANEL_STEP_BYTES, weights += 2 * TILE_BYTES) {
+    tile_load(4, weights, 64);
+    tile_load(6, x + 2 * TILE_BYTES, 64);
+    tile_dot_int8(2, 6, 4);
+    tile_load(7, x + 3 * TILE_BYTES, 64);
+    tile_dot_int8(3, 7, 4);
+    tile_load(6, x, 64);
+    tile_dot_int8(0, 6, 4);
+    tile_load(5, weights + TILE_BYTES, 64);
+    tile_dot_int8(2, 6, 5);
+    tile_load(7, x + TILE_BYTES, 64);
+    tile_dot_int8(3, 7, 5);
+    tile_dot_int8(1, 7, 4);
+  }
+  tile_store(0, out[0], 64);
+  tile_store(1, out[1], 64);
+  tile_store(2, out[2], 64);
+  tile_store(3, out[3], 64);
+}
+
+/* Sums stay below 2^31: 127 128 256 2^7 and two times 127 64 256. */
+static void int8_many(const uint8_t *weights, uint64_t stride, int64_t n_groups, int64_t count,
+                      const iso_panel *panel, float *sums) {
+  _Alignas(64) int32_t planes[TILE_GROUPS][4][TILE_BYTES / 4];
+  tile_fence();
+  for (int64_t g = 0; g < n_groups; g++)
+    int8_sums(panel->values, weights + (uint64_t)g * stride, count, planes[g]);
+  for (int64_t g = 0; g < n_groups; g++) {
+    const float *scales =
+        (const float *)(const void *)(weights + (uint64_t)g * stride + STRETCH_CODES);
+    /* Half of a value's 2^14, as high high is not shifted by the other half. */
+    vecf scale = vecf_mul(vecf_load(scales), _mm512_set1_ps(1 << ISO_PLANE_BITS));
+    float *out = sums + g * GROUP;
+    for (int row = 0; row < PANEL_ROWS; row++, out += WIDTH) {
+      vec high = vec_load(&planes[g][row / 16][row % 16 * 16]);
+      vec cross = vec_load(&planes[g][2 + row / 16][row % 16 * 16]);
+      vecf sum = vecf_from_int(_mm512_add_epi32(vec_left(high, ISO_PLANE_BITS), cross));
+      vecf_store(out,
+                 vecf_fma(sum, vecf_mul(scale, vecf_all(panel->scales + row)), vecf_load(out)));
+    }
+  }
 }
 
 #include "backends/cpu/matmul/schemes.inc"
@@ -217,28 +345,41 @@ static void bf16_many(const uint8_t *weights, uint64_t stride, int64_t n_groups,
 #define DEFINE_EXPAND(NAME, name, block, parts, sub, offset, minimum, half_bytes, byte_bytes,      \
                       code_bytes, class)                                                           \
   static void name##_expand(const uint8_t *group, int64_t begin, int64_t count, uint8_t *out) {    \
-    expand(                                                                                        \
-        (scheme_traits){block, parts, sub, offset, minimum, half_bytes, byte_bytes, code_bytes},   \
-        name##_codes, name##_scales, group, begin, count, out);                                    \
+    expand((scheme_traits){block, parts, sub, offset, minimum, half_bytes, byte_bytes, code_bytes, \
+                           name##_codes, name##_scales},                                           \
+           group, begin, count, out);                                                              \
   }
 INTEGER_SCHEMES(DEFINE_EXPAND)
 
-#define TILE_KERNEL(groups, stretch, bytes, expand_, many_)                                        \
-  {                                                                                                \
-    .panel_rows = PANEL_ROWS, .whole_panels = true, .value_bytes = 4, .tile_groups = groups,       \
-    .stretch_elements = stretch, .stretch_stride = TILE_BYTES, .tile_bytes = bytes,                \
-    .prepare = prepare, .expand = expand_, .many = many_, .begin = tile_begin, .end = tile_end     \
-  }
 #define QUANTIZED_KERNEL(NAME, name, block, parts, sub, offset, minimum, half_bytes, byte_bytes,   \
                          code_bytes, class)                                                        \
-  [ISO_SCHEME_##NAME] =                                                                            \
-      TILE_KERNEL(2, STRETCH, STRETCH / 32 * STEP_BYTES, name##_expand, quantized_many),
+  [ISO_SCHEME_##NAME] = {.panel_rows = PANEL_ROWS,                                                 \
+                         .whole_panels = true,                                                     \
+                         .value_bytes = 2,                                                         \
+                         .sub_shift = 5,                                                           \
+                         .tile_groups = TILE_GROUPS,                                               \
+                         .item_tiles = 8,                                                          \
+                         .stretch_elements = STRETCH,                                              \
+                         .stretch_stride = STRETCH_BYTES,                                          \
+                         .tile_bytes = TILE_GROUPS * STRETCH_BYTES,                                \
+                         .prepare = int8_prepare,                                                  \
+                         .expand = name##_expand,                                                  \
+                         .many = int8_many,                                                        \
+                         .begin = tile_begin,                                                      \
+                         .end = tile_end},
 
 const iso_product_kernel *iso_amx_tile_kernel(iso_scheme scheme) {
   static const iso_product_kernel kernels[ISO_SCHEME_COUNT] = {
-      INTEGER_SCHEMES(QUANTIZED_KERNEL)[ISO_SCHEME_F16] =
-          TILE_KERNEL(1, HALF_STRETCH, HALF_STRETCH / 32 * HALF_STEP_BYTES, f16_expand, f16_many),
-      [ISO_SCHEME_BF16] = TILE_KERNEL(1, STRETCH, 0, NULL, bf16_many),
+      INTEGER_SCHEMES(QUANTIZED_KERNEL)[ISO_SCHEME_BF16] = {.panel_rows = PANEL_ROWS,
+                                                            .whole_panels = true,
+                                                            .value_bytes = 4,
+                                                            .tile_groups = 1,
+                                                            .item_tiles = 4,
+                                                            .stretch_elements = BF16_STRETCH,
+                                                            .prepare = bf16_prepare,
+                                                            .many = bf16_many,
+                                                            .begin = tile_begin,
+                                                            .end = tile_end},
   };
   return (unsigned)scheme < ISO_SCHEME_COUNT && kernels[scheme].value_bytes ? &kernels[scheme]
                                                                             : NULL;
