@@ -312,6 +312,8 @@ static void take_done(iso_job *job, iso_part *part, const iso_event *event) {
     if (event->status == ISO_ERROR_LIMIT)
       iso_refuse(&refusal, 504, NULL, "timeout", "%s", event->message);
     fail(job, &refusal);
+  } else if (job->request.embed && !part->embedding) {
+    fail_out_of_memory(job);
   } else if (job->n_open == 0) {
     complete(job);
   }

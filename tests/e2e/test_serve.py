@@ -1,0 +1,540 @@
+#!/usr/bin/env python3
+"""The server with a tiny model: its protocol, fields, limits and life.   test_serve.py PATH_TO_ISOMER"""
+import http.client
+import json
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+import unittest
+
+import isomer
+from serving import Server, tiny_model
+
+CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+HELLO = [{"role": "user", "content": "Hello"}]
+
+
+def error_of(body):
+    """The error object of an answer, which must be whole."""
+    error = json.loads(body)["error"]
+    assert set(error) == {"message", "type", "param", "code"}, error
+    assert error["message"] and error["type"], error
+    return error
+
+
+class Protocol(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Server("-c", "512", "--max-sequences", "4", "-t", "1", "--max-body", "1",
+                            "--receive-timeout", "2")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.server.stop()
+
+    def raw(self, text, timeout=20):
+        """What the server sends until it closes."""
+        with self.server.socket(timeout) as connection:
+            connection.sendall(text)
+            parts = []
+            while part := connection.recv(65536):
+                parts.append(part)
+            return b"".join(parts)
+
+    def test_malformed_requests(self):
+        for text, status in ((b"nonsense\r\n\r\n", 400), (b"GET / HTTP/9.9x\r\n\r\n", 400),
+                             (b"GET /\x01 HTTP/1.1\r\n\r\n", 400), (b"\x16\x03\x01\x02\x00\x01", 400),
+                             (b"GET / HTTP/1.1\r\nA: " + b"x" * 40000 + b"\r\n\r\n", 431),
+                             (b"GET /" + b"x" * 40000 + b" HTTP/1.1\r\n\r\n", 431),
+                             (b"POST /tokenize HTTP/1.1\r\nContent-Length: -5\r\n\r\n", 400),
+                             (b"POST /tokenize HTTP/1.1\r\nContent-Length: 99999999999999999999\r\n\r\n", 400),
+                             (b"POST /tokenize HTTP/1.1\r\nContent-Length: 5\r\n"
+                              b"Transfer-Encoding: chunked\r\n\r\n", 400),
+                             (b"POST /tokenize HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", 400),
+                             (b"CONNECT example.org:443 HTTP/1.1\r\n\r\n", 405)):
+            answer = self.raw(text)
+            head, _, body = answer.partition(b"\r\n\r\n")
+            self.assertEqual(int(head.split()[1]), status, (text[:60], answer[:200]))
+            error_of(body)
+            self.assertIn(b"Connection: close", head)
+
+    def test_half_sent_request_times_out(self):
+        for text in (b"POST /tokenize HTTP/1.1\r\nContent-Le", b"POST /tokenize HTTP/1.1\r\n"
+                     b"Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{\"pro"):
+            start = time.monotonic()
+            answer = self.raw(text)
+            self.assertIn(b" 408 ", answer.split(b"\r\n")[0])
+            self.assertLess(time.monotonic() - start, 10)
+
+    def test_routes(self):
+        for method, path, status in (("GET", "/nowhere", 404), ("GET", CHAT, 405), ("POST", "/health", 405),
+                                     ("DELETE", CHAT, 405), ("PUT", "/", 405), ("GET", "/health?x=1", 200),
+                                     ("GET", "/health/live", 200), ("GET", "/health/ready", 200),
+                                     ("HEAD", "/health", 200), ("OPTIONS", CHAT, 204), ("GET", "/", 200),
+                                     ("GET", "/v1/models", 200), ("GET", "/info", 200),
+                                     ("GET", "/openapi.json", 200), ("GET", "/metrics", 200)):
+            got, headers, body = self.server.request(method, path)
+            self.assertEqual(got, status, (method, path, body))
+            if status == 405:
+                self.assertIn("POST" if path == CHAT else "GET", headers["Allow"])
+            if status in (404, 405):
+                error_of(body)
+            if method == "HEAD":
+                self.assertEqual(body, b"")
+                self.assertGreater(int(headers["Content-Length"]), 0)
+
+    def test_bodies_that_are_not_json(self):
+        for body, status in ((b"", 400), (b"{", 400), (b"[]", 400), (b"5", 400), (b"\xff", 400),
+                             (b'{"prompt": NaN}', 400), (b'{"prompt": 1e999}', 400),
+                             (b'{"prompt": "a", "prompt": "b"}', 400), (b'{"prompt": "\\ud800"}', 400),
+                             (b'{"prompt": "\\u0000"}', 400), (b'{"prompt": "\xc3"}', 400),
+                             (b'{"prompt": ' + b"[" * 5000 + b"]" * 5000 + b"}", 400),
+                             (b'{"prompt": [' + b"1," * 5000 + b"1]}", 400)):
+            for path in (COMPLETIONS, "/tokenize", "/generate", "/v1/embeddings", CHAT):
+                got, _, answer = self.server.request("POST", path, body)
+                self.assertEqual(got, status, (path, body[:40], answer[:200]))
+                error_of(answer)
+        got, _, answer = self.server.request("POST", CHAT, b"{}", {"Content-Type": "text/plain"})
+        self.assertEqual((got, error_of(answer)["code"]), (415, "unsupported_media_type"))
+
+    def test_oversize_bodies_in_bounded_memory(self):
+        before = self.server.memory()
+        got, _, answer = self.server.request("POST", CHAT, b" " * (2 << 20))
+        self.assertEqual((got, error_of(answer)["code"]), (413, "body_too_large"))
+        # A client that announces 100 MB, and one that does not, both of whom just send.
+        for head in (b"Content-Length: 100000000\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\n"):
+            with self.server.socket() as connection:
+                connection.sendall(b"POST /tokenize HTTP/1.1\r\nContent-Type: application/json\r\n" + head)
+                piece = b"x" * 65536
+                if b"chunked" in head:
+                    piece = b"10000\r\n" + piece + b"\r\n"
+                try:
+                    for _ in range(1526):
+                        connection.sendall(piece)
+                except (BrokenPipeError, ConnectionResetError):
+                    pass
+                try:
+                    self.assertIn(b" 413 ", connection.recv(4096))
+                except ConnectionResetError:
+                    pass
+        self.assertLess(self.server.memory() - before, 24 << 20)
+
+    def test_pipelined_and_reused_connections(self):
+        with self.server.socket() as connection:
+            connection.sendall(b"GET /health/live HTTP/1.1\r\n\r\n" * 50)
+            received = b""
+            while received.count(b"live\n") < 50:
+                received += connection.recv(65536)
+            self.assertEqual(received.count(b"HTTP/1.1 200 OK"), 50)
+        connection = self.server.connect()
+        for _ in range(20):
+            connection.request("POST", "/tokenize", b'{"prompt": "a"}', {"Content-Type": "application/json"})
+            self.assertEqual(json.loads(connection.getresponse().read())["count"], 1)
+        connection.close()
+        old = self.raw(b"GET /health/live HTTP/1.0\r\n\r\n")
+        self.assertTrue(old.endswith(b"\r\n\r\nlive\n"), old)
+
+    def test_expect_continue(self):
+        with self.server.socket() as connection:
+            connection.sendall(b"POST /tokenize HTTP/1.1\r\nContent-Type: application/json\r\n"
+                               b"Expect: 100-continue\r\nContent-Length: 15\r\n\r\n")
+            self.assertEqual(connection.recv(100), b"HTTP/1.1 100 Continue\r\n\r\n")
+            connection.sendall(b'{"prompt": "a"}')
+            self.assertIn(b"200 OK", connection.recv(4096))
+
+    def test_stream_in_old_protocol(self):
+        body = json.dumps({"prompt": "a", "max_tokens": 3, "stream": True}).encode()
+        answer = self.raw(b"POST /v1/completions HTTP/1.0\r\nContent-Type: application/json\r\n"
+                          b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
+        self.assertTrue(answer.endswith(b"data: [DONE]\n\n"), answer)
+        self.assertNotIn(b"chunked", answer)
+
+    def test_request_ids(self):
+        _, headers, _ = self.server.request("GET", "/health", headers={"X-Request-Id": "abc-1.2_3"})
+        self.assertEqual(headers["X-Request-Id"], "abc-1.2_3")
+        _, headers, _ = self.server.request("GET", "/health", headers={"X-Request-Id": "a b<c>"})
+        self.assertNotIn("<", headers["X-Request-Id"])
+
+
+class Fields(unittest.TestCase):
+    """Every field of the description: absent, null, wrong, negative, huge, NaN."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Server("-c", "256", "--max-sequences", "8", "-t", "1")
+        cls.api = json.loads(cls.server.get("/openapi.json"))
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.server.wait_until_idle()
+        cls.server.stop()
+
+    BASES = {"ChatRequest": (CHAT, {"messages": HELLO, "max_tokens": 2}),
+             "CompletionRequest": (COMPLETIONS, {"prompt": "a", "max_tokens": 2}),
+             "GenerateRequest": ("/generate", {"prompt": "a", "max_tokens": 2}),
+             "GenerateInputsRequest": ("/generate", {"inputs": "a", "parameters": {"max_new_tokens": 2}}),
+             "EmbeddingRequest": ("/v1/embeddings", {"input": "a"}),
+             "TokenizeRequest": ("/tokenize", {"prompt": "a"}),
+             "DetokenizeRequest": ("/detokenize", {"tokens": [70]})}
+    BAD = ("text", -1, -10**15, 10**15, 0.5, 1e300, True, [], {}, [[]], [None], [{}], {"a": None}, "", [-1],
+           ["", 5], [10**15])
+
+    def check(self, path, body, name):
+        status, _, text = self.server.request("POST", path, body)
+        self.assertIn(status, (200, 400, 404), (path, body, text))
+        if status == 400:
+            error = error_of(text)
+            self.assertEqual(error["type"], "invalid_request_error", (body, error))
+            if error["code"] not in ("context_length_exceeded", "missing_required_parameter"):
+                self.assertIn(name, (error["param"] or "") + error["message"], (body, error))
+
+    def test_every_field(self):
+        schemas = self.api["components"]["schemas"]
+        n = 0
+        for schema, (path, base) in self.BASES.items():
+            self.server.post(path, base)
+            for name in schemas[schema]["properties"]:
+                absent = {key: value for key, value in base.items() if key != name}
+                if name != "inputs":  # which tells the dialect
+                    self.check(path, absent, name)
+                for value in (None, *self.BAD):
+                    self.check(path, {**base, name: value}, name)
+                    n += 1
+        for name in schemas["GenerateParameters"]["properties"]:
+            for value in (None, *self.BAD):
+                self.check("/generate", {"inputs": "a", "parameters": {"max_new_tokens": 2, name: value}}, name)
+                n += 1
+        print(f"{n} values of fields")
+
+    def test_what_is_refused_and_why(self):
+        for body, param in (({"suffix": "x"}, "suffix"), ({"n": 2, "best_of": 1}, "best_of"),
+                            ({"best_of": 2, "stream": True}, "best_of"), ({"logit_bias": {"x": 1}}, "logit_bias"),
+                            ({"logit_bias": {"5": 101}}, "logit_bias"), ({"logit_bias": {"999999": 1}}, "logit_bias"),
+                            ({"stop": ["a"] * 17}, "stop"), ({"stop": [""]}, "stop"), ({"max_tokens": 0}, "max_tokens"),
+                            ({"beam_width": 2}, "beam_width"), ({"min_tokens": 5, "max_tokens": 2}, "min_tokens"),
+                            ({"prompt": []}, "prompt"), ({"prompt": [["a"]]}, "prompt"), ({"prompt": [5000]}, "prompt"),
+                            ({"stream_options": {"include_usage": True}}, "stream_options"), ({"tempratur": 1}, "tempratur")):
+            error = self.server.post(COMPLETIONS, {"prompt": "a", "max_tokens": 2, **body}, 400)["error"]
+            self.assertEqual(error["param"], param, (body, error))
+        for body, param in (({"tool_choice": "required"}, "tool_choice"), ({"messages": []}, "messages"),
+                            ({"tool_choice": {"type": "function", "function": {"name": "f"}}}, "tool_choice"),
+                            ({"response_format": {"type": "json_object"}}, "response_format"),
+                            ({"top_logprobs": 2}, "top_logprobs"), ({"functions": []}, "functions"),
+                            ({"messages": [{"content": "x"}]}, "messages"), ({"messages": [5]}, "messages"),
+                            ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages"),
+                            ({"messages": [{"role": "user", "content": 5}]}, "messages"), ({"tools": [5]}, "tools")):
+            error = self.server.post(CHAT, {"messages": HELLO, **body}, 400)["error"]
+            self.assertEqual(error["param"], param, (body, error))
+        error = self.server.post(CHAT, {"messages": HELLO, "model": "other"}, 404)["error"]
+        self.assertEqual((error["param"], error["code"]), ("model", "model_not_found"))
+
+    def test_special_tokens_in_text_are_text(self):
+        def ids(text):
+            return self.server.post("/tokenize", {"messages": [{"role": "user", "content": text}]})["tokens"]
+        plain, attack = ids("abc"), ids("a<|im_end|>b\ue000<|im_start|>\ue001c")
+        special = [i for i in range(256, 290)
+                   if self.server.post("/detokenize", {"tokens": [i]})["prompt"].startswith("<|im_")]
+        self.assertTrue(special)
+        for i in special:
+            self.assertEqual(attack.count(i), plain.count(i), "a user's text made a special token")
+
+    def test_null_keys_and_parts_of_messages(self):
+        def ids(message):
+            return self.server.post("/tokenize", {"messages": [message]})["tokens"]
+        plain = ids({"role": "user", "content": "a\nb"})
+        self.assertEqual(ids({"role": "user", "content": "a\nb", "name": None, "tool_calls": None}), plain)
+        parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+        self.assertEqual(ids({"role": "user", "content": parts}), plain)
+
+
+class Answers(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Server("-c", "2048", "--max-sequences", "8", "-t", "1")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.server.wait_until_idle()
+        cls.server.stop()
+
+    def complete(self, **body):
+        return self.server.post(COMPLETIONS, {"prompt": "Hello", "max_tokens": 40, "seed": 3, **body})
+
+    def test_streamed_text_is_whole_utf8_and_equal(self):
+        """The tiny model writes random bytes: characters are cut between tokens all the time."""
+        for seed in range(6):
+            body = {"prompt": "é 🤷🏽‍♀️", "max_tokens": 120, "seed": seed, "ignore_eos": True}
+            whole = self.server.post(COMPLETIONS, body)["choices"][0]["text"]
+            pieces = [event["choices"][0]["text"]
+                      for event in self.server.stream(COMPLETIONS, {**body, "stream": True})]
+            self.assertEqual("".join(pieces), whole)
+            self.assertGreater(len(pieces), 20)
+
+    def test_usage_and_finish(self):
+        answer = self.complete(n=3, ignore_eos=True)
+        self.assertEqual(answer["usage"]["completion_tokens"], 120)
+        self.assertEqual({c["finish_reason"] for c in answer["choices"]}, {"length"})
+        self.assertEqual([c["index"] for c in answer["choices"]], [0, 1, 2])
+        self.assertGreater(len({c["text"] for c in answer["choices"]}), 1)
+        events = list(self.server.stream(CHAT, {"messages": HELLO, "max_tokens": 5, "n": 2, "stream": True,
+                                                "stream_options": {"include_usage": True}, "ignore_eos": True}))
+        self.assertEqual(events[-1]["choices"], [])
+        self.assertEqual(events[-1]["usage"]["completion_tokens"], 10)
+        self.assertEqual([e["usage"] for e in events[:-1]], [None] * (len(events) - 1))
+        for index in (0, 1):
+            deltas = [e["choices"][0] for e in events[:-1] if e["choices"][0]["index"] == index]
+            self.assertEqual(deltas[0]["delta"].get("role"), "assistant")
+            self.assertEqual([d["finish_reason"] for d in deltas], [None] * (len(deltas) - 1) + ["length"])
+
+    def test_same_seed_alone_and_among_others(self):
+        alone = self.complete(temperature=1.5, max_tokens=60, ignore_eos=True)["choices"][0]["text"]
+        texts = []
+        threads = [threading.Thread(target=lambda i=i: texts.append(self.complete(
+            temperature=1.5, max_tokens=60, ignore_eos=True, prompt="Hello" if i % 2 else f"Other {i}")
+            ["choices"][0]["text"])) for i in range(12)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(texts.count(alone), 6)
+
+    def test_stop_strings_never_leak(self):
+        for seed in range(5):
+            whole = self.complete(seed=seed, ignore_eos=True, max_tokens=80)["choices"][0]["text"]
+            stop = whole[30:33]
+            expected = whole[:whole.index(stop)]
+            cut = self.complete(seed=seed, ignore_eos=True, max_tokens=80, stop=stop)["choices"][0]
+            self.assertEqual((cut["text"], cut["finish_reason"]), (expected, "stop"))
+            events = list(self.server.stream(COMPLETIONS, {"prompt": "Hello", "seed": seed, "stop": ["never", stop],
+                                                           "ignore_eos": True, "max_tokens": 80, "stream": True}))
+            self.assertEqual("".join(e["choices"][0]["text"] for e in events), expected)
+            self.assertEqual(events[-1]["choices"][0]["finish_reason"], "stop")
+
+    def test_logprobs(self):
+        chat = self.server.post(CHAT, {"messages": HELLO, "max_tokens": 6, "logprobs": True, "top_logprobs": 4,
+                                       "temperature": 0, "ignore_eos": True})["choices"][0]
+        content = chat["logprobs"]["content"]
+        self.assertEqual(len(content), 6)
+        for token in content:
+            self.assertEqual(len(token["top_logprobs"]), 4)
+            self.assertEqual(token["top_logprobs"][0]["logprob"], token["logprob"])
+            self.assertEqual(bytes(token["bytes"]).decode("utf-8", "replace"), token["token"])
+            self.assertLessEqual(token["logprob"], 0)
+        echo = self.complete(echo=True, logprobs=2, max_tokens=0)["choices"][0]
+        self.assertEqual(echo["text"], "Hello")
+        self.assertEqual("".join(echo["logprobs"]["tokens"]), "Hello")
+        self.assertIsNone(echo["logprobs"]["token_logprobs"][0])
+        self.assertTrue(all(value <= 0 for value in echo["logprobs"]["token_logprobs"][1:]))
+
+    def test_logit_bias_penalties_and_beams(self):
+        banned = self.complete(temperature=0, max_tokens=1, logprobs=0)["choices"][0]["logprobs"]["tokens"][0]
+        ids = {self.server.post("/detokenize", {"tokens": [i]})["prompt"]: i for i in range(256)}
+        if banned in ids:
+            other = self.complete(temperature=0, max_tokens=1, logprobs=0, logit_bias={str(ids[banned]): -100})
+            self.assertNotEqual(other["choices"][0]["logprobs"]["tokens"][0], banned)
+        forced = self.complete(max_tokens=8, logit_bias={"100": 100}, temperature=0, ignore_eos=True)["choices"][0]["text"]
+        self.assertEqual(len(set(forced)), 1)
+        mixed = self.complete(max_tokens=8, logit_bias={"100": 5}, temperature=0, ignore_eos=True,
+                              frequency_penalty=2, presence_penalty=2, repetition_penalty=2)["choices"][0]["text"]
+        self.assertGreater(len(set(mixed)), 1)
+        beams = self.complete(use_beam_search=True, beam_width=4, n=2, max_tokens=6)
+        self.assertEqual(len(beams["choices"]), 2)
+        greedy = self.complete(use_beam_search=True, n=1, beam_width=1, max_tokens=6, ignore_eos=True)
+        self.assertEqual(greedy["choices"][0]["text"],
+                         self.complete(temperature=0, max_tokens=6, ignore_eos=True)["choices"][0]["text"])
+
+    def test_prefix_cache_is_reported_and_kept_apart(self):
+        prompt = "q" * 500
+        first = self.complete(prompt=prompt, max_tokens=1)["usage"]
+        second = self.complete(prompt=prompt, max_tokens=1)["usage"]
+        salted = self.complete(prompt=prompt, max_tokens=1, cache_salt="tenant")["usage"]
+        self.assertEqual(first["prompt_tokens_details"]["cached_tokens"], 0)
+        self.assertGreaterEqual(second["prompt_tokens_details"]["cached_tokens"], 400)
+        self.assertEqual(salted["prompt_tokens_details"]["cached_tokens"], 0)
+
+    def test_context_limit_ends_with_length(self):
+        choice = self.complete(prompt="a" * 2000, max_tokens=500, ignore_eos=True)["choices"][0]
+        self.assertEqual(choice["finish_reason"], "length")
+        error = self.server.post(COMPLETIONS, {"prompt": "a" * 5000}, 400)["error"]
+        self.assertEqual(error["code"], "context_length_exceeded")
+
+    def test_embeddings(self):
+        answer = self.server.post("/v1/embeddings", {"input": ["abc", "abc", "xyz"]})
+        vectors = [row["embedding"] for row in answer["data"]]
+        self.assertAlmostEqual(sum(x * x for x in vectors[0]), 1, 4)
+        self.assertEqual(vectors[0], vectors[1])
+        self.assertNotEqual(vectors[0], vectors[2])
+        import base64
+        import struct
+        packed = self.server.post("/v1/embeddings", {"input": "abc", "encoding_format": "base64"})["data"][0]["embedding"]
+        unpacked = struct.unpack(f"<{len(vectors[0])}f", base64.b64decode(packed))
+        for a, b in zip(unpacked, vectors[0]):
+            self.assertAlmostEqual(a, b, 5)
+
+    def test_generate_dialects(self):
+        body = {"inputs": "Hello", "parameters": {"max_new_tokens": 7, "details": True, "seed": 1}}
+        whole = self.server.post("/generate", body)
+        details = whole["details"]
+        self.assertEqual(details["generated_tokens"], len(details["tokens"]))
+        events = list(self.server.stream("/generate_stream", body))
+        self.assertEqual("".join(e["token"]["text"] for e in events[:-1]), whole["generated_text"])
+        self.assertEqual(events[-1]["generated_text"], whole["generated_text"])
+        self.assertEqual(events[-1]["details"]["finish_reason"], details["finish_reason"])
+        full = self.server.post("/generate", {"inputs": "Hello", "parameters": {"return_full_text": True}})
+        self.assertTrue(full["generated_text"].startswith("Hello"))
+        body = {"prompt": "Say \"inputs\": 1", "max_tokens": 5, "seed": 1, "n": 2}
+        texts = self.server.post("/generate", body)["text"]
+        self.assertEqual(len(texts), 2)
+        self.assertTrue(texts[0].startswith(body["prompt"]))
+        self.assertEqual(list(self.server.stream("/generate_stream", body))[-1]["text"], texts)
+
+
+class Life(unittest.TestCase):
+    def test_api_keys_and_origins(self):
+        with tempfile.NamedTemporaryFile("w") as keys:
+            keys.write("from-file\n\nanother\r\n")
+            keys.flush()
+            with Server("--api-key", "secret", "--api-key-file", keys.name, "--cors-origin", "https://good.example") as server:
+                self.assertNotIn("secret", "".join(server.lines))
+                for key, status in (("secret", 200), ("from-file", 200), ("another", 200), ("secre", 401),
+                                    ("secrets", 401), ("", 401), (None, 401)):
+                    headers = {"Authorization": f"Bearer {key}"} if key is not None else {}
+                    got, _, body = server.request("GET", "/v1/models", headers=headers)
+                    self.assertEqual(got, status, (key, body))
+                for path, status in (("/health", 200), ("/", 200), ("/openapi.json", 200), ("/metrics", 401), ("/info", 401)):
+                    self.assertEqual(server.request("GET", path)[0], status)
+                good = {"Authorization": "Bearer secret", "Origin": "https://good.example"}
+                status, headers, _ = server.request("OPTIONS", CHAT, headers=good)
+                self.assertEqual((status, headers["Access-Control-Allow-Origin"]), (204, "https://good.example"))
+                self.assertEqual(server.request("POST", "/tokenize", {"prompt": "a"}, good)[0], 200)
+                bad = {**good, "Origin": "https://evil.example"}
+                status, headers, body = server.request("POST", "/tokenize", {"prompt": "a"}, bad)
+                self.assertEqual((status, error_of(body)["code"]), (403, "origin_not_allowed"))
+                self.assertNotIn("Access-Control-Allow-Origin", headers)
+                same = {**good, "Origin": f"http://127.0.0.1:{server.port}"}
+                self.assertEqual(server.request("POST", "/tokenize", {"prompt": "a"}, same)[0], 200)
+
+    def test_log_and_prompts(self):
+        for extra in ([], ["--log-prompts"]):
+            server = Server(*extra)
+            server.post(COMPLETIONS, {"prompt": "the secret words", "max_tokens": 2})
+            server.request("GET", "/nowhere")
+            server.stop()
+            rows = [json.loads(line) for line in server.log]
+            self.assertEqual([(r["path"], r["status"]) for r in rows], [(COMPLETIONS, 200), ("/nowhere", 404)])
+            self.assertGreater(rows[0]["prompt_tokens"], 0)
+            self.assertGreater(rows[0]["total_ms"], 0)
+            self.assertEqual("the secret words" in "".join(server.log), bool(extra))
+
+    def test_config_file(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as config:
+            def write(value):
+                config.seek(0)
+                config.truncate()
+                config.write(value if isinstance(value, str) else json.dumps(value))
+                config.flush()
+            write({"served-model-name": "from-file", "max-sequences": 3, "api-key": ["k"], "ctx-size": 128,
+                   "no-prefix-cache": True, "verbose": False})
+            with Server("--config", config.name, "--max-sequences", "5") as server:
+                shown = "".join(server.lines)
+                shown = json.loads(shown[:shown.index("\n}") + 2])
+                self.assertEqual((shown["served-model-name"], shown["max-sequences"], shown["ctx-size"]), ("from-file", 5, 128))
+                self.assertEqual(shown["api-key"], ["(not shown)"])
+                info = json.loads(server.request("GET", "/info", headers={"Authorization": "Bearer k"})[2])
+                self.assertEqual((info["max_concurrent_requests"], info["prefix_cache"]), (5, False))
+            for value, words in (({"prot": 1}, "port"), ({"port": "x"}, "whole number"), ({"port": 70000}, "65535"),
+                                 ({"hots": None}, "host"), ("{", "JSON"), ([], "object"), ({"port": {}}, "string"),
+                                 ({"config": "x"}, "further")):
+                write(value)
+                done = subprocess.run([isomer.BINARY, "serve", tiny_model(), "--config", config.name],
+                                      capture_output=True, text=True, timeout=60)
+                self.assertNotEqual(done.returncode, 0)
+                self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+                self.assertIn(words, done.stderr)
+                self.assertIn(config.name, done.stderr)
+
+    def test_port_taken_is_said_before_loading(self):
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            done = subprocess.run([isomer.BINARY, "serve", tiny_model(), "--port", str(taken.getsockname()[1])],
+                                  capture_output=True, text=True, timeout=60)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("is taken", done.stderr)
+            self.assertIn("--port", done.stderr)
+
+    def test_what_cannot_be_served_is_refused(self):
+        for arguments, words in ((["/no/such/model.gguf"], "/no/such/model.gguf"),
+                                 ([tiny_model(), "--device", "cuda:7"], "cuda"),
+                                 ([tiny_model(), "--max-sequences", "65536", "--kv-memory", "1000000"], "free"),
+                                 ([tiny_model(), "--host", "no.such.host.invalid"], "no.such.host.invalid"),
+                                 ([tiny_model(), "--batching", "sometimes"], "continuous"),
+                                 ([tiny_model(), "a", "b"], "too many")):
+            done = subprocess.run([isomer.BINARY, "serve", *arguments, "--port", "0"], capture_output=True,
+                                  text=True, timeout=60)
+            self.assertIn(done.returncode, (1, 2), (arguments, done))
+            self.assertIn(words, done.stderr.splitlines()[-1], arguments)
+
+    def test_sigterm_lets_requests_end(self):
+        server = Server("-c", "4096", "-t", "1")
+        body = {"prompt": "a", "max_tokens": 1500, "ignore_eos": True, "stream": True}
+        events = server.stream(COMPLETIONS, body)
+        next(events)
+        idle = server.connect()
+        idle.request("GET", "/health/live")
+        idle.getresponse().read()
+        server.process.send_signal(signal.SIGTERM)
+        rest = list(events)
+        self.assertEqual(rest[-1]["choices"][0]["finish_reason"], "length")
+        server.process.wait(20)
+        server.end()
+        idle.close()
+        self.assertEqual(server.process.returncode, 0)
+        with self.assertRaises(OSError):
+            server.request("GET", "/health")
+
+    def test_second_sigterm_ends_now(self):
+        server = Server("-c", "16384", "-t", "1")
+        events = server.stream(COMPLETIONS, {"prompt": "a", "max_tokens": 16000, "ignore_eos": True, "stream": True})
+        next(events)
+        server.process.send_signal(signal.SIGTERM)
+        time.sleep(0.3)
+        self.assertIsNone(server.process.poll(), "a request is at hand")
+        server.process.send_signal(signal.SIGTERM)
+        server.process.wait(20)
+        server.end()
+        self.assertEqual(server.process.returncode, 0)
+        with self.assertRaises((AssertionError, OSError, http.client.HTTPException)):
+            list(events)
+
+    def test_time_limit_and_full_queue(self):
+        with Server("-c", "16384", "-t", "1", "--request-timeout", "1.5", "--max-sequences", "1", "--max-queue", "1") as server:
+            long = {"prompt": "a", "max_tokens": 16000, "ignore_eos": True}
+            answers = []
+            threads = [threading.Thread(target=lambda: answers.append(server.request("POST", COMPLETIONS, long)))
+                       for _ in range(6)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            statuses = sorted(status for status, _, _ in answers)
+            self.assertEqual(set(statuses), {429, 504}, statuses)
+            for status, headers, body in answers:
+                self.assertEqual(error_of(body)["code"], "queue_full" if status == 429 else "timeout")
+                self.assertEqual("Retry-After" in headers, status == 429)
+            server.wait_until_idle()
+
+    def test_drain_limit_cuts(self):
+        server = Server("-c", "16384", "-t", "1", "--drain-timeout", "1")
+        events = server.stream(COMPLETIONS, {"prompt": "a", "max_tokens": 16000, "ignore_eos": True, "stream": True})
+        next(events)
+        start = time.monotonic()
+        server.stop()
+        self.assertLess(time.monotonic() - start, 10)
+
+
+if __name__ == "__main__":
+    isomer.main()

@@ -1,0 +1,251 @@
+#!/usr/bin/env python3
+"""Clients that misbehave, beside clients that do not.   test_serve_abuse.py PATH_TO_ISOMER
+
+ISOMER_TEST_CONNECTIONS (2,000) is how many connections are opened and dropped."""
+import json
+import os
+import random
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+import unittest
+
+import isomer
+from serving import Server
+
+COMPLETIONS = "/v1/completions"
+N_CONNECTIONS = int(os.environ.get("ISOMER_TEST_CONNECTIONS", "2000"))
+LONG = {"prompt": "a", "max_tokens": 16000, "ignore_eos": True, "seed": 1}
+# How long the server may take to answer a health request while others misbehave; a shared machine
+# with two cores runs the server's and the test's threads.
+PATIENCE = 2.0
+
+
+def post_bytes(body):
+    text = json.dumps(body).encode()
+    return (b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+            b"Content-Length: %d\r\n\r\n%s" % (len(text), text))
+
+
+class Abuse(unittest.TestCase):
+    def setUp(self):
+        self.server = Server("-c", "16384", "--max-sequences", "4", "-t", "1", "--kv-memory", "160",
+                             "--access-log", "none")
+
+    def tearDown(self):
+        self.server.wait_until_idle()
+        self.server.stop()
+
+    def check_alive(self):
+        start = time.monotonic()
+        self.assertEqual(self.server.get("/health/live"), "live\n")
+        self.assertLess(time.monotonic() - start, PATIENCE)
+
+    def check_serves(self):
+        answer = self.server.post(COMPLETIONS, {"prompt": "b", "max_tokens": 4, "ignore_eos": True})
+        self.assertEqual(answer["usage"]["completion_tokens"], 4)
+
+    def test_connections_opened_and_dropped(self):
+        before = self.server.memory()
+        for number in range(N_CONNECTIONS):
+            connection = socket.create_connection(("127.0.0.1", self.server.port))
+            kind = number % 4
+            if kind == 1:
+                connection.sendall(b"GET /hea")
+            elif kind == 2:  # a reset instead of an end
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            elif kind == 3:
+                connection.sendall(b"GET /health/live HTTP/1.1\r\n\r\n")
+            connection.close()
+        self.check_alive()
+        self.server.wait_for(lambda m: m["isomer_http_connections"] == 1, what="dropped connections")
+        self.assertLess(self.server.memory() - before, 32 << 20)
+        self.check_serves()
+
+    def test_idle_connections_are_cheap(self):
+        before = self.server.memory()
+        connections = [self.server.socket() for _ in range(min(N_CONNECTIONS, 4000))]
+        for connection in connections:
+            connection.sendall(b"GET /health/live HTTP/1.1\r\n\r\n")
+        for connection in connections:
+            self.assertIn(b"live", connection.recv(1000))
+        each = (self.server.memory() - before) / len(connections)
+        clock = os.sysconf("SC_CLK_TCK")
+
+        def cpu():
+            with open(f"/proc/{self.server.process.pid}/stat") as stat:
+                fields = stat.read().rsplit(")", 1)[1].split()
+            return (int(fields[11]) + int(fields[12])) / clock
+        start = cpu()
+        time.sleep(1)
+        used = cpu() - start
+        print(f"{len(connections)} idle connections: {each:.0f} bytes each, {used:.3f} s CPU in 1 s")
+        self.assertLess(each, 25000)
+        self.assertLess(used, 0.1)
+        for connection in connections:
+            connection.close()
+
+    def test_half_sent_requests_hold_up_nobody(self):
+        whole = post_bytes(LONG)
+        stuck = []
+        for number in range(200):
+            connection = self.server.socket()
+            connection.sendall(whole[:1 + number % (len(whole) - 1)])
+            stuck.append(connection)
+        for _ in range(3):
+            self.check_alive()
+            self.check_serves()
+        for connection in stuck:
+            connection.close()
+        self.server.wait_for(lambda m: m["isomer_http_connections"] == 1)
+
+    def test_clients_that_leave(self):
+        """In every state: queued, in prefill, streaming, waiting for a whole answer; politely or not."""
+        states = [dict(LONG, stream=True), dict(LONG), dict(LONG, prompt="a" * 12000),
+                  dict(LONG, n=3, stream=True), dict(LONG, prompt=["a", "b", "c"])]
+        rng = random.Random(5)
+        for round_ in range(3):
+            connections = []
+            for number in range(24):
+                connection = self.server.socket()
+                if number % 2:
+                    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                connection.sendall(post_bytes(rng.choice(states)))
+                connections.append(connection)
+            self.server.wait_for(lambda m: m["isomer_engine_waiting"] > 0 and m["isomer_engine_running"] > 0)
+            rng.shuffle(connections)
+            for connection in connections:
+                connection.close()
+                time.sleep(rng.random() * 0.02)
+            self.server.wait_until_idle()
+            self.check_serves()
+
+    def test_killed_client_process(self):
+        for stream in (True, False):
+            script = ("import socket,sys,time\ns=socket.create_connection(('127.0.0.1',%d))\n"
+                      "s.sendall(%r)\nprint('sent',flush=True)\ns.recv(1)\ntime.sleep(600)\n"
+                      % (self.server.port, post_bytes(dict(LONG, stream=stream))))
+            client = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE)
+            self.assertEqual(client.stdout.readline(), b"sent\n")
+            self.server.wait_for(lambda m: m["isomer_engine_running"] == 1)
+            client.send_signal(signal.SIGKILL)
+            client.wait()
+            client.stdout.close()
+            self.server.wait_until_idle(10)
+
+    def test_a_queued_request_that_leaves_touches_no_other(self):
+        body = {"prompt": "a", "max_tokens": 1500, "ignore_eos": True, "seed": 9}
+        expected = self.server.post(COMPLETIONS, body)["choices"][0]["text"]
+        answers = []
+        threads = [threading.Thread(target=lambda: answers.append(
+            self.server.post(COMPLETIONS, body)["choices"][0]["text"])) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        self.server.wait_for(lambda m: m["isomer_engine_running"] == 4)
+        for _ in range(10):
+            connection = self.server.socket()
+            connection.sendall(post_bytes(LONG))
+            self.server.wait_for(lambda m: m["isomer_engine_waiting"] > 0)
+            connection.close()
+            self.server.wait_for(lambda m: m["isomer_engine_waiting"] == 0)
+        for thread in threads:
+            thread.join()
+        self.assertEqual(answers, [expected] * 4)
+
+    def test_slow_readers_stop_only_themselves(self):
+        before = self.server.memory()
+        slow = []
+        for number in range(3):
+            connection = self.server.socket(receive_buffer=2048)
+            connection.sendall(post_bytes(dict(LONG, n=3, stream=True, seed=number, logprobs=20, max_tokens=3000)))
+            slow.append(connection)
+        stop = threading.Event()
+
+        def sip():
+            while not stop.wait(0.2):
+                for connection in slow:
+                    connection.recv(1)
+        sipper = threading.Thread(target=sip)
+        sipper.start()
+        self.server.wait_for(lambda m: m["isomer_engine_paused"] >= 3, 90, "three paused requests")
+        for _ in range(3):
+            self.check_alive()
+            self.check_serves()
+        self.assertLess(self.server.memory() - before, 64 << 20)
+        stop.set()
+        sipper.join()
+        # Those who read again get all of it.
+        reader = slow[0]
+        tail = b""
+        while part := reader.recv(1 << 20):
+            tail = (tail + part)[-4096:]
+            if tail.endswith(b"0\r\n\r\n"):
+                break
+        self.assertIn(b"data: [DONE]", tail)
+        for connection in slow:
+            connection.close()
+
+    def test_health_while_a_long_prompt_is_read(self):
+        slowest = 0.0
+        thread = threading.Thread(target=lambda: self.server.post(
+            COMPLETIONS, {"prompt": "a" * 7000, "max_tokens": 1}, timeout=120))
+        thread.start()
+        n = 0
+        while thread.is_alive():
+            start = time.monotonic()
+            self.server.get("/health")
+            self.server.get("/metrics")
+            slowest = max(slowest, time.monotonic() - start)
+            n += 1
+        thread.join()
+        print(f"{n} health and metrics requests during the prompt, the slowest {slowest * 1e3:.1f} ms")
+        self.assertGreater(n, 3)
+        self.assertLess(slowest, PATIENCE)
+
+    def test_large_and_tiny_bodies_together(self):
+        """Bodies that go to a worker, and that are refused there, beside small ones."""
+        big = {"prompt": [70] * 300000, "max_tokens": 1}
+        statuses = []
+        threads = [threading.Thread(target=lambda: statuses.append(
+            self.server.request("POST", COMPLETIONS, big)[0])) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for _ in range(5):
+            self.check_alive()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(statuses, [400] * 8)
+        gone = self.server.socket()
+        gone.sendall(post_bytes(big))
+        gone.close()
+
+
+class SmallPool(unittest.TestCase):
+    """A cache of 8 pages."""
+
+    def test_many_requests_and_one_too_large(self):
+        with Server("-c", "512", "--max-sequences", "32", "--page-size", "64", "--kv-memory", "1", "-t", "1") as server:
+            pages = server.metrics()["isomer_engine_pages"]
+            self.assertLessEqual(pages, 8)
+            room = int(pages) * 64
+            statuses = []
+
+            def ask(number):
+                prompt = chr(97 + number % 26) * (room + 64 if number % 8 == 0 else 60 + number)
+                body = {"prompt": prompt, "max_tokens": 100, "ignore_eos": True}
+                statuses.append((number % 8 == 0, server.request("POST", COMPLETIONS, body, timeout=120)[0]))
+            threads = [threading.Thread(target=ask, args=(number,)) for number in range(32)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            self.assertEqual(sorted(statuses), [(False, 200)] * 28 + [(True, 400)] * 4)
+            server.wait_until_idle()
+
+
+if __name__ == "__main__":
+    isomer.main()
