@@ -82,6 +82,8 @@ static bool prepare_tgi(iso_job *job, iso_api_error *refusal) {
   bool stream = fields->stream;
   fields->max_tokens = 100; /* TGI's default */
   fields->temperature = 1;
+  if (fields->parameters && !cJSON_IsObject(fields->parameters))
+    return iso_refuse(refusal, 400, "parameters", "invalid_type", "'parameters' must be an object");
   if (fields->parameters &&
       !iso_fields_read(fields->parameters, ISO_BODY_TGI_PARAMETERS, fields, refusal))
     return false;

@@ -3,6 +3,7 @@
 A test is a unittest file that ends in `isomer.main()`. It is run as `python3 test_x.py BINARY`, or
 with the binary's path in ISOMER_BIN.
 """
+import importlib.util
 import json
 import os
 import subprocess
@@ -41,6 +42,17 @@ def need_model(variable):
         print(f"SKIPPED: {variable} is not set; scripts/test sets it")
         sys.exit(SKIPPED)
     return path
+
+
+def need_packages(*names):
+    """Goes on in the Python that has these packages, or ends the test program as skipped."""
+    if all(importlib.util.find_spec(name) for name in names):
+        return
+    python = os.environ.get("ISOMER_TEST_PYTHON")
+    if not python or sys.prefix != sys.base_prefix:
+        print(f"SKIPPED: no {', '.join(names)}; scripts/test sets ISOMER_TEST_PYTHON to a Python that has them")
+        sys.exit(SKIPPED)
+    os.execv(python, [python, sys.argv[0], BINARY, *sys.argv[1:]])
 
 
 def main():

@@ -1,0 +1,193 @@
+#!/usr/bin/env python3
+"""A real model through OpenAI's own client.   test_serve_smollm2.py PATH_TO_ISOMER"""
+import json
+import pathlib
+import threading
+import time
+import unittest
+
+import isomer
+from serving import Server
+
+isomer.need_packages("openai")
+import openai  # noqa: E402
+
+MODEL = isomer.need_model("ISOMER_TEST_SMOLLM2")
+GOLDEN = json.loads((pathlib.Path(isomer.SOURCE) / "tests/golden/smollm2/greedy.json").read_text())
+TOOLS = [{"type": "function", "function": {"name": "weather", "description": "Weather of a city",
+                                           "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}}]
+
+
+def hello(text="Why is the sky blue?"):
+    return [{"role": "user", "content": text}]
+
+
+class OpenAI(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Server("-c", "2048", "--max-sequences", "16", "--kv-memory", "400", "--api-key", "k",
+                            "--served-model-name", "smollm2", model=MODEL)
+        cls.client = openai.OpenAI(base_url=cls.server.url + "/v1", api_key="k", max_retries=0)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.client.close()
+        cls.server.stop()
+
+    def chat(self, messages=None, **options):
+        return self.client.chat.completions.create(model="smollm2", messages=messages or hello(),
+                                                   **{"max_tokens": 24, "temperature": 0, **options})
+
+    def complete(self, prompt="Once upon a time", **options):
+        return self.client.completions.create(model="smollm2", prompt=prompt,
+                                              **{"max_tokens": 12, "temperature": 0, **options})
+
+    def streamed(self, **options):
+        return "".join(chunk.choices[0].delta.content or "" for chunk in self.chat(stream=True, **options)
+                       if chunk.choices)
+
+    def test_models(self):
+        self.assertEqual([m.id for m in self.client.models.list()], ["smollm2"])
+
+    def test_greedy_text_equals_transformers_all_at_once(self):
+        """Ten conversations in one batch, streamed and not."""
+        texts = {}
+
+        def ask(number, stream):
+            case = GOLDEN[number]
+            options = {"messages": hello(case["prompt"]), "max_tokens": len(case["output_ids"])}
+            if stream:
+                texts[number, stream] = self.streamed(**options)
+            else:
+                answer = self.chat(**options)
+                assert answer.usage.prompt_tokens == len(case["prompt_ids"])
+                texts[number, stream] = answer.choices[0].message.content
+        threads = [threading.Thread(target=ask, args=(n, s)) for n in range(len(GOLDEN)) for s in (False, True)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for (number, stream), text in texts.items():
+            self.assertEqual(text, GOLDEN[number]["text"], (number, stream))
+        self.assertEqual(len(texts), 2 * len(GOLDEN))
+
+    def test_n_and_seed(self):
+        first = self.chat(n=4, temperature=1.2, seed=5, top_p=0.95)
+        again = self.chat(n=4, temperature=1.2, seed=5, top_p=0.95)
+        other = self.chat(n=4, temperature=1.2, seed=6, top_p=0.95)
+        texts = [c.message.content for c in first.choices]
+        self.assertEqual(texts, [c.message.content for c in again.choices])
+        self.assertNotEqual(texts, [c.message.content for c in other.choices])
+        self.assertGreater(len(set(texts)), 1)
+        self.assertEqual([c.index for c in first.choices], [0, 1, 2, 3])
+        streams = [""] * 4
+        for chunk in self.chat(n=4, temperature=1.2, seed=5, top_p=0.95, stream=True):
+            for choice in chunk.choices:
+                streams[choice.index] += choice.delta.content or ""
+        self.assertEqual(streams, texts)
+
+    def test_logprobs(self):
+        content = self.chat(logprobs=True, top_logprobs=3).choices[0].logprobs.content
+        self.assertEqual("".join(t.token for t in content), self.chat().choices[0].message.content)
+        for token in content:
+            self.assertEqual(token.top_logprobs[0].token, token.token)
+            self.assertAlmostEqual(token.top_logprobs[0].logprob, token.logprob, 4)
+        pieces = []
+        for chunk in self.chat(logprobs=True, top_logprobs=3, stream=True):
+            if chunk.choices and chunk.choices[0].logprobs:
+                pieces += chunk.choices[0].logprobs.content
+        self.assertEqual([t.token for t in pieces], [t.token for t in content])
+        echo = self.complete("The sky is blue", echo=True, logprobs=2, max_tokens=1).choices[0]
+        self.assertTrue(echo.text.startswith("The sky is blue"))
+        self.assertIsNone(echo.logprobs.token_logprobs[0])
+        self.assertEqual("".join(echo.logprobs.tokens), echo.text)
+        for offset, token in zip(echo.logprobs.text_offset, echo.logprobs.tokens):
+            self.assertTrue(echo.text[offset:].startswith(token))
+
+    def test_stop_and_penalties(self):
+        whole = self.chat().choices[0].message.content
+        stop = " ".join(whole.split()[4:6])
+        cut = self.chat(stop=[stop]).choices[0]
+        self.assertEqual((cut.message.content, cut.finish_reason), (whole[:whole.index(stop)], "stop"))
+        self.assertEqual(self.streamed(stop=stop), whole[:whole.index(stop)])
+        plain = self.complete("la la la la", max_tokens=16).choices[0].text
+        for options in ({"frequency_penalty": 2, "presence_penalty": 2}, {"extra_body": {"repetition_penalty": 2}}):
+            self.assertNotEqual(self.complete("la la la la", max_tokens=16, **options).choices[0].text, plain)
+
+    def test_usage(self):
+        answer = self.chat()
+        self.assertEqual(answer.usage.total_tokens, answer.usage.prompt_tokens + answer.usage.completion_tokens)
+        *chunks, last = self.chat(stream=True, stream_options={"include_usage": True})
+        self.assertEqual(last.choices, [])
+        self.assertEqual(last.usage.completion_tokens, answer.usage.completion_tokens)
+        self.assertTrue(all(chunk.usage is None for chunk in chunks))
+
+    def test_prefix_cache_saves_the_second_prompt(self):
+        prompt = "The quick brown fox jumps over the lazy dog again. " * 140
+        times, cached = [], []
+        for question in ("What jumps?", "What is lazy?"):
+            start = time.monotonic()
+            answer = self.chat(hello(prompt + question), max_tokens=1)
+            times.append(time.monotonic() - start)
+            cached.append(answer.usage.prompt_tokens_details.cached_tokens)
+        print(f"{answer.usage.prompt_tokens} prompt tokens, {cached[1]} cached: {times[0]:.2f} s, then {times[1]:.2f} s")
+        self.assertGreater(cached[1], 0.9 * answer.usage.prompt_tokens)
+        self.assertLess(times[1], 0.5 * times[0])
+
+    def test_tools_reach_the_template(self):
+        """SmolLM2's template has no place for tools: they are taken, and change nothing."""
+        plain = self.chat(max_tokens=1).usage.prompt_tokens
+        self.assertEqual(self.chat(max_tokens=1, tools=TOOLS, tool_choice="none").usage.prompt_tokens, plain)
+        called = [*hello(), {"role": "assistant", "content": None, "tool_calls": [
+            {"id": "1", "type": "function", "function": {"name": "weather", "arguments": "{\"city\": \"Rome\"}"}}]},
+            {"role": "tool", "tool_call_id": "1", "content": "sunny"}]
+        with self.assertRaises(openai.BadRequestError):
+            self.chat(called, tools=TOOLS, tool_choice="required")
+
+    def test_completions(self):
+        several = self.complete(["The sky is", "Water is", "Fire is"], n=2, temperature=1, seed=1)
+        self.assertEqual([c.index for c in several.choices], list(range(6)))
+        ids = self.server_tokens("The sky is")
+        self.assertEqual(self.complete(ids).choices[0].text, self.complete("The sky is").choices[0].text)
+        best = self.complete(best_of=4, n=1, temperature=1, seed=1)
+        self.assertEqual(len(best.choices), 1)
+        beams = self.complete(n=2, extra_body={"use_beam_search": True, "beam_width": 4, "length_penalty": 0.8,
+                                               "early_stopping": True})
+        self.assertEqual(len({c.text for c in beams.choices}), 2)
+        text = "".join(chunk.choices[0].text for chunk in self.complete(stream=True))
+        self.assertEqual(text, self.complete().choices[0].text)
+        options = {"top_k": 5, "min_p": 0.05, "priority": -1, "ignore_eos": True, "min_tokens": 12}
+        self.assertEqual(self.complete(temperature=1, extra_body=options).usage.completion_tokens, 12)
+
+    def server_tokens(self, text):
+        return self.server.post("/tokenize", {"prompt": text}, headers={"Authorization": "Bearer k"})["tokens"]
+
+    def test_embeddings(self):
+        texts = ["a cat sleeps", "a kitten naps", "the stock market fell"]
+        vectors = [row.embedding for row in self.client.embeddings.create(model="smollm2", input=texts).data]
+        same, other = (sum(a * b for a, b in zip(vectors[0], v)) for v in vectors[1:])
+        self.assertGreater(same, other)
+        short = self.client.embeddings.create(model="smollm2", input=texts[0], dimensions=64)
+        self.assertEqual(len(short.data[0].embedding), 64)
+
+    def test_errors_are_the_clients_classes(self):
+        with self.assertRaises(openai.BadRequestError) as caught:
+            self.chat(temperature=1000)
+        self.assertEqual(caught.exception.param, "temperature")
+        with self.assertRaises(openai.NotFoundError):
+            self.client.chat.completions.create(model="gpt", messages=hello())
+        with self.assertRaises(openai.AuthenticationError):
+            openai.OpenAI(base_url=self.server.url + "/v1", api_key="x", max_retries=0).models.list()
+        with self.assertRaises(openai.BadRequestError) as caught:
+            self.chat(hello("word " * 4000))
+        self.assertEqual(caught.exception.code, "context_length_exceeded")
+
+    def test_emoji_and_cjk(self):
+        pieces = [chunk.choices[0].delta.content or "" for chunk in
+                  self.chat(hello("Repeat: 🤷🏽‍♀️ 你好 안녕 🎉"), max_tokens=60, stream=True) if chunk.choices]
+        self.assertNotIn("\ufffd", "".join(pieces).rstrip("\ufffd"))  # but where the limit cuts one
+        self.assertEqual("".join(pieces), self.chat(hello("Repeat: 🤷🏽‍♀️ 你好 안녕 🎉"), max_tokens=60).choices[0].message.content)
+
+
+if __name__ == "__main__":
+    isomer.main()
