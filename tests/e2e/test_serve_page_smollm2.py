@@ -1,0 +1,192 @@
+#!/usr/bin/env python3
+"""The chat page in a real browser, without a window.   test_serve_page_smollm2.py PATH_TO_ISOMER
+
+ISOMER_TEST_SCREENSHOTS names a folder for pictures of it."""
+import os
+import shutil
+import sys
+import time
+import unittest
+
+import isomer
+from serving import Server
+
+# selenium is Debian's: its own Python has it.
+if not (shutil.which("chromium") and shutil.which("chromedriver") and os.path.exists("/usr/bin/python3")):
+    print("SKIPPED: no chromium and chromedriver; scripts/install-packages installs them")
+    sys.exit(isomer.SKIPPED)
+try:
+    from selenium import webdriver
+except ImportError:
+    if os.path.realpath(sys.executable) == os.path.realpath("/usr/bin/python3"):
+        print("SKIPPED: no python3-selenium; scripts/install-packages installs it")
+        sys.exit(isomer.SKIPPED)
+    os.execv("/usr/bin/python3", ["/usr/bin/python3", sys.argv[0], isomer.BINARY, *sys.argv[1:]])
+from selenium.webdriver.chrome.options import Options
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.ui import WebDriverWait
+
+MODEL = isomer.need_model("ISOMER_TEST_SMOLLM2")
+PICTURES = os.environ.get("ISOMER_TEST_SCREENSHOTS")
+
+
+class Page(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Server("-c", "2048", "--max-sequences", "4", "--kv-memory", "200", model=MODEL)
+        options = Options()
+        for flag in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu",
+                     "--disable-background-networking", "--window-size=1200,800"):
+            options.add_argument(flag)
+        options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+        cls.browser = webdriver.Chrome(service=Service("/usr/bin/chromedriver"), options=options)
+        cls.browser.set_page_load_timeout(60)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.browser.quit()
+        cls.server.stop()
+
+    def setUp(self):
+        self.dark(False)
+        self.size(1200, 800)
+        self.browser.get(self.server.url)
+        self.browser.execute_script("localStorage.clear()")
+        self.browser.get(self.server.url)
+
+    def tearDown(self):
+        self.assertEqual([entry for entry in self.browser.get_log("browser") if entry["level"] == "SEVERE"], [])
+
+    def dark(self, on):
+        self.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [
+            {"name": "prefers-color-scheme", "value": "dark" if on else "light"}]})
+
+    def size(self, width, height, phone=False):
+        self.browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {
+            "width": width, "height": height, "deviceScaleFactor": 2 if phone else 1, "mobile": phone})
+
+    def one(self, selector):
+        return self.browser.find_element(By.CSS_SELECTOR, selector)
+
+    def all(self, selector):
+        return self.browser.find_elements(By.CSS_SELECTOR, selector)
+
+    def until(self, condition, seconds=60):
+        return WebDriverWait(self.browser, seconds, 0.05).until(lambda _: condition())
+
+    def ask(self, text):
+        self.one("#prompt").send_keys(text)
+        self.one("#prompt").send_keys(Keys.ENTER)
+
+    def answered(self):
+        self.until(lambda: self.one("#send").is_displayed() and not self.one("#stop").is_displayed())
+
+    def set(self, **values):
+        self.one("#settings-open").click()
+        for name, value in values.items():
+            field = self.one(f"#settings [name={name}]")
+            field.clear()
+            field.send_keys(value)
+        self.one("#settings button.main").click()
+        self.until(lambda: not self.one("#settings").is_displayed())
+
+    def picture(self, name):
+        if PICTURES:
+            self.browser.save_screenshot(f"{PICTURES}/{name}.png")
+
+    def test_chat_with_history(self):
+        self.until(lambda: "ready" in self.one("#state").text)
+        self.set(temperature="0", max_tokens="60", system="You are brief.")
+        self.ask("Write a line of Python that prints hello.")
+        self.answered()
+        first = self.all(".message.assistant .text")[0].text
+        self.assertTrue(first)
+        self.assertIn("tokens/s", self.one(".message.assistant .note").text)
+        self.ask("Why?")
+        self.answered()
+        self.assertEqual(len(self.all(".message")), 4)
+        self.picture("light")
+        self.dark(True)
+        self.picture("dark")
+        self.browser.get(self.server.url)  # the conversation is still there
+        self.assertEqual(len(self.all("#chats li")), 1)
+        self.one("#chats button").click()
+        self.assertEqual(self.all(".message.assistant .text")[0].text, first)
+        self.one("#new").click()
+        self.assertEqual(self.all(".message"), [])
+        self.one("#chats .drop").click()
+        self.assertEqual(self.all("#chats li"), [])
+
+    def test_stop(self):
+        self.ask("Write a very long story about a fox.")
+        self.until(lambda: self.all(".message.assistant .text") and self.one(".message.assistant .text").text)
+        self.one("#stop").click()
+        self.answered()
+        self.assertIn("stopped", self.one(".message.assistant .note").text)
+        self.server.wait_until_idle(20)
+        self.ask("Write a very long story about a bear.")
+        self.until(lambda: len(self.all(".message.assistant .text")) == 2 and self.all(".message.assistant .text")[1].text)
+        self.one("#prompt").send_keys(Keys.ESCAPE)
+        self.answered()
+
+    def test_streams(self):
+        """Text is seen before the answer is whole."""
+        self.set(max_tokens="80")
+        self.ask("Tell me a story.")
+        lengths = set()
+
+        def over():
+            boxes = self.all(".message.assistant .text")
+            lengths.add(len(boxes[0].text) if boxes else 0)
+            return self.one("#send").is_displayed()
+        self.until(over)
+        self.assertGreater(len(lengths), 3, lengths)
+
+    def test_errors_are_shown_and_text_is_not_html(self):
+        self.ask("word " * 3000)
+        self.answered()
+        self.assertIn("tokens", self.one(".message.error .text").text)
+        self.browser.get_log("browser")  # the 400 is reported there
+        self.one("#new").click()
+        self.set(max_tokens="1")
+        self.ask("<img src=x onerror=alert(1)><b>bold</b>")
+        self.answered()
+        self.assertEqual(self.all(".message img, .message b"), [])
+        self.assertIn("<b>bold</b>", self.one(".message.user .text").text)
+
+    def test_phone(self):
+        self.size(390, 844, phone=True)
+        self.browser.get(self.server.url)
+        self.assertFalse(self.one("#side").is_displayed())
+        self.set(max_tokens="40", temperature="0")
+        self.ask("Hello! What can you do?")
+        self.answered()
+        self.picture("phone")
+        wide = self.browser.execute_script("return document.documentElement.scrollWidth")
+        self.assertLessEqual(wide, 390)
+        self.one("#menu").click()
+        self.until(lambda: self.one("#side").is_displayed())
+        time.sleep(0.3)
+        self.picture("phone-menu")
+
+    def test_keyboard_alone(self):
+        """Tab reaches every control, in order, and settings can be changed without a pointer."""
+        self.one("#prompt").send_keys(Keys.TAB)
+        self.assertEqual(self.browser.switch_to.active_element.get_attribute("id"), "send")
+        seen = []
+        for _ in range(8):
+            seen.append(self.browser.switch_to.active_element.get_attribute("id"))
+            self.browser.switch_to.active_element.send_keys(Keys.TAB)
+        self.assertIn("new", seen)
+        self.assertIn("settings-open", seen)
+        self.one("#settings-open").send_keys(Keys.ENTER)
+        self.until(lambda: self.one("#settings").is_displayed())
+        self.picture("settings")
+        self.browser.switch_to.active_element.send_keys(Keys.ESCAPE)
+        self.until(lambda: not self.one("#settings").is_displayed())
+
+
+if __name__ == "__main__":
+    isomer.main()
