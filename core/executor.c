@@ -144,6 +144,35 @@ static iso_status make_states(iso_executor *executor) {
   return ISO_OK;
 }
 
+/* Integers that are outputs (tokens, mostly) come along with each step where the host cannot look
+ * into the arena. */
+static iso_status make_copied_outputs(iso_executor *executor) {
+  const iso_plan *plan = executor->plan;
+  for (iso_value v = 0; v < iso_graph_value_count(plan->graph); v++) {
+    const iso_value_info *info = iso_graph_get_value(plan->graph, v);
+    uint64_t bytes;
+    if (!info->is_output || info->scheme != ISO_SCHEME_I32 || info->storage != v ||
+        plan->value_operand[v].storage != ISO_STORAGE_ARENA ||
+        executor->devices[plan->value_device[v]].arena_address ||
+        executor->n_copied == EXECUTOR_COPIED_OUTPUTS)
+      continue;
+    ISO_TRY(iso_shape_bytes(&info->shape, info->scheme, &bytes));
+    if (bytes > EXECUTOR_COPIED_BYTES)
+      continue;
+    executor_copied_output *output = &executor->copied[executor->n_copied];
+    *output = (executor_copied_output){.value = v,
+                                       .device = (uint32_t)plan->value_device[v],
+                                       .offset = plan->value_operand[v].offset,
+                                       .bytes = bytes};
+    iso_open_device *open = executor->devices[output->device].open;
+    ISO_TRY(iso_executor_alloc(open, ISO_MEMORY_STAGING, bytes, "staged outputs",
+                               &output->staging));
+    executor->n_copied++;
+    ISO_TRY(open->memory.map(open->device, output->staging, &output->address));
+  }
+  return ISO_OK;
+}
+
 /* Host memory that no device provides. */
 static iso_status make_host_memory(iso_executor *executor) {
   const iso_plan *plan = executor->plan;
@@ -174,6 +203,7 @@ static iso_status build(iso_executor *executor, const iso_weight_provider *weigh
   for (uint32_t d = 0; d < plan->n_devices; d++)
     ISO_TRY(make_device_memory(executor, d));
   ISO_TRY(make_states(executor));
+  ISO_TRY(make_copied_outputs(executor));
   ISO_TRY(make_host_memory(executor));
   ISO_TRY(iso_executor_load_weights(executor, weights, share));
   ISO_TRY(iso_executor_prepare(executor));
@@ -239,6 +269,8 @@ void iso_executor_destroy(iso_executor *executor) {
     free_buffer(device->open, device->input);
     free_buffer(device->open, device->input_staging);
   }
+  for (uint32_t i = 0; i < executor->n_copied; i++)
+    free_buffer(executor->devices[executor->copied[i].device].open, executor->copied[i].staging);
   free(executor->states);
   free(executor->steps);
   free(executor->patches);
@@ -334,6 +366,9 @@ const void *iso_executor_peek(iso_executor *executor, iso_value value) {
   const iso_plan_operand *operand = &plan->value_operand[value];
   if (operand->storage == ISO_STORAGE_INPUT)
     return executor->input_block + operand->offset;
+  for (uint32_t i = 0; i < executor->n_copied; i++)
+    if (executor->copied[i].value == value)
+      return executor->copied[i].address;
   iso_buffer *buffer = buffer_of(executor, value);
   const uint8_t *address =
       buffer ? iso_device_map(executor->devices[plan->value_device[value]].open, buffer) : NULL;

@@ -44,6 +44,18 @@ typedef struct executor_device {
   uint64_t spare_bytes;      /* free beyond that, for weights that could not be used in place */
 } executor_device;
 
+/* An output that every step copies to host memory, since it is small and somebody will read it. */
+typedef struct executor_copied_output {
+  iso_value value;
+  uint32_t device;
+  uint64_t offset; /* in the arena */
+  uint64_t bytes;  /* at the bound */
+  iso_buffer *staging;
+  void *address;
+} executor_copied_output;
+
+enum { EXECUTOR_COPIED_OUTPUTS = 4, EXECUTOR_COPIED_BYTES = 4096 };
+
 /* A step at certain sizes, as the device's queue recorded it. */
 typedef struct executor_recording {
   iso_bindings sizes;
@@ -67,6 +79,8 @@ struct iso_executor {
   iso_bindings sizes;    /* in force, when `is_sized` */
   uint64_t used_input_bytes;
   bool is_sized;
+  executor_copied_output copied[EXECUTOR_COPIED_OUTPUTS];
+  uint32_t n_copied;
   iso_open_device *recorder; /* the device that records steps; NULL: none */
   executor_recording recordings[EXECUTOR_RECORDINGS];
   uint64_t recording_clock;

@@ -292,12 +292,22 @@ static iso_status run_observed(iso_executor *executor, const executor_step *step
   return ISO_OK;
 }
 
+static iso_status copy_outputs(iso_executor *executor) {
+  for (uint32_t i = 0; i < executor->n_copied; i++) {
+    const executor_copied_output *output = &executor->copied[i];
+    executor_device *device = &executor->devices[output->device];
+    ISO_TRY(device->open->queue_table.copy(device->open->queue, output->staging, 0, device->arena,
+                                           output->offset, output->bytes));
+  }
+  return ISO_OK;
+}
+
 static iso_status run_steps(iso_executor *executor) {
   ISO_TRY(upload_inputs(executor));
   for (uint32_t s = 0; s < executor->plan->n_steps; s++)
     ISO_TRY(executor->observer ? run_observed(executor, &executor->steps[s])
                                : run_step(executor, &executor->steps[s]));
-  return ISO_OK;
+  return copy_outputs(executor);
 }
 
 iso_status iso_executor_run(iso_executor *executor, const iso_bindings *bindings) {

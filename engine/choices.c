@@ -103,7 +103,9 @@ static iso_status draw(iso_engine *engine, engine_sequence *sequence, int32_t ro
   for (int32_t i = 0; i <= n_drafts && !ended; i++) {
     const float *logits = logits_of(engine, sequence, row + i);
     int32_t token;
-    ISO_TRY(iso_sampler_draw(engine, sequence, logits, &token));
+    ISO_TRY(sequence->draws_on_device
+                ? iso_sampler_take(engine, sequence->logit_row + row + i, &token)
+                : iso_sampler_draw(engine, sequence, logits, &token));
     if (i > 0)
       sequence->n_cached++; /* the draft before, which was right */
     bool is_right = i < n_drafts && token == sequence->drafts[i];

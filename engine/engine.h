@@ -77,6 +77,7 @@ typedef struct engine_sequence {
   bool is_placed;       /* has rows in this step */
   int32_t n_rows, n_drafts;
   int32_t logit_row, n_logit_rows; /* of this step; the first of them */
+  bool draws_on_device;            /* in this step */
   int32_t drafts[ENGINE_MAX_DRAFTS];
   engine_speculation speculation;
   beam_candidate *candidates; /* beams: what may follow, best first; 2 * beam_width */
@@ -230,6 +231,12 @@ void iso_sampler_destroy(engine_sampler *sampler);
 /* Draws the token behind `logits`, one row, for a sequence. */
 ISO_MUST_CHECK iso_status iso_sampler_draw(iso_engine *engine, const engine_sequence *sequence,
                                            const float *logits, int32_t *out_token);
+/* Has the device draw the tokens of this step's rows when it can: without penalties, bias and
+ * probabilities. The sequence's rows are in the batch. */
+bool iso_sampler_leave_to_device(iso_engine *engine, const engine_sequence *sequence);
+/* The token that the device drew from logit row `row` of the step. */
+ISO_MUST_CHECK iso_status iso_sampler_take(const iso_engine *engine, int32_t row,
+                                           int32_t *out_token);
 /* The row with the request's bias, and without tokens that may not come yet. `logits` itself when
  * it needs neither, else the sampler's scratch. */
 const float *iso_sampler_adjust(iso_engine *engine, const engine_sequence *sequence,

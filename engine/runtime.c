@@ -1,5 +1,6 @@
 #include "engine/runtime.h"
 
+#include "ops/sampling.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +29,9 @@ struct iso_runtime {
   iso_value logits, hidden;
   int32_t *token_ids, *positions, *kv_slots, *block_table; /* host memory of the inputs */
   int32_t *query_start, *query_length, *context_length, *logit_rows;
+  float *sample_parameters; /* NULL, as the next two, where steps draw no tokens */
+  int32_t *sample_state, *sample_history;
+  iso_value tokens;
   int32_t pages_per_sequence;           /* columns of block_table */
   int32_t n_logit_rows;                 /* of the latest step */
   runtime_rows logit_view, hidden_view; /* of the latest step */
@@ -89,6 +93,20 @@ static iso_status choose_activation(iso_runtime *runtime) {
   return ISO_OK;
 }
 
+/* Tokens are drawn on the device where the host cannot look at logits without copying them. */
+static bool should_sample(const iso_runtime *runtime) {
+  const iso_open_device *last = NULL;
+  for (uint32_t i = 0; i < runtime->devices.n_devices; i++)
+    if (i == 0 || runtime->devices.split[i] > runtime->devices.split[i - 1])
+      last = runtime->devices.devices[i];
+  if (!last || runtime->options.keep_all || (last->info.features & ISO_FEATURE_HOST_MEMORY))
+    return false;
+  for (uint32_t i = 0; i < last->kernel_count; i++)
+    if (last->kernels[i].op == ISO_OP_SAMPLE)
+      return true;
+  return false;
+}
+
 /* A model's weights with the caller's progress callback beside them. */
 typedef struct observed_weights {
   iso_weight_provider inner;
@@ -146,21 +164,29 @@ static iso_status advise_memory(const iso_runtime *runtime, iso_status status) {
                   options->context);
 }
 
+static void *input_of(const iso_runtime *runtime, const char *name) {
+  return iso_executor_input(runtime->executor, iso_graph_find(runtime->graph, name));
+}
+
 static void bind_inputs(iso_runtime *runtime) {
-  const struct {
-    const char *name;
-    int32_t **memory;
-  } inputs[] = {{"token_ids", &runtime->token_ids},
-                {"positions", &runtime->positions},
-                {"kv_slots", &runtime->kv_slots},
-                {"block_table", &runtime->block_table},
-                {"query_start", &runtime->query_start},
-                {"query_length", &runtime->query_length},
-                {"context_length", &runtime->context_length},
-                {"logit_rows", &runtime->logit_rows}};
-  for (size_t i = 0; i < sizeof inputs / sizeof inputs[0]; i++)
-    *inputs[i].memory =
-        iso_executor_input(runtime->executor, iso_graph_find(runtime->graph, inputs[i].name));
+  runtime->token_ids = input_of(runtime, "token_ids");
+  runtime->positions = input_of(runtime, "positions");
+  runtime->kv_slots = input_of(runtime, "kv_slots");
+  runtime->block_table = input_of(runtime, "block_table");
+  runtime->query_start = input_of(runtime, "query_start");
+  runtime->query_length = input_of(runtime, "query_length");
+  runtime->context_length = input_of(runtime, "context_length");
+  runtime->logit_rows = input_of(runtime, "logit_rows");
+  if (!runtime->graph_options.samples)
+    return;
+  runtime->sample_parameters = input_of(runtime, "sample_parameters");
+  runtime->sample_state = input_of(runtime, "sample_state");
+  runtime->sample_history = input_of(runtime, "sample_history");
+  runtime->tokens = iso_graph_find(runtime->graph, "tokens");
+  const float greedy[ISO_SAMPLE_PARAMETER_COUNT] = {[ISO_SAMPLE_TOP_P] = 1,
+                                                    [ISO_SAMPLE_REPETITION_PENALTY] = 1};
+  for (int32_t row = 0; row < runtime->options.max_logit_rows; row++)
+    iso_runtime_set_sampling(runtime, row, greedy, 0, 0);
 }
 
 static void describe(iso_runtime *runtime) {
@@ -206,6 +232,7 @@ static iso_status build(iso_runtime *runtime, const iso_runtime_options *given,
       .kv_scheme = options->kv_scheme,
   };
   ISO_TRY(choose_activation(runtime));
+  runtime->graph_options.samples = should_sample(runtime);
   ISO_TRY(iso_model_build_graph(runtime->model, &runtime->graph_options, &runtime->graph));
   iso_plan_options plan_options = {.n_devices = runtime->devices.n_devices,
                                    .devices = runtime->devices.plan_devices,
@@ -395,6 +422,26 @@ const float *iso_runtime_logits(const iso_runtime *runtime, int32_t row) {
 const float *iso_runtime_hidden(const iso_runtime *runtime, int32_t row) {
   return row_of(runtime, &runtime->hidden_view, row,
                 iso_model_get_config(runtime->model)->hidden_size);
+}
+
+bool iso_runtime_samples(const iso_runtime *runtime) { return runtime->graph_options.samples; }
+
+void iso_runtime_set_sampling(iso_runtime *runtime, int32_t row, const float *parameters,
+                              uint64_t seed, uint32_t draw) {
+  if (!runtime->graph_options.samples || row < 0 || row >= runtime->options.max_logit_rows)
+    return;
+  memcpy(runtime->sample_parameters + (size_t)row * ISO_SAMPLE_PARAMETER_COUNT, parameters,
+         ISO_SAMPLE_PARAMETER_COUNT * sizeof *parameters);
+  const uint32_t state[4] = {(uint32_t)seed, (uint32_t)(seed >> 32), draw, 0};
+  memcpy(runtime->sample_state + (size_t)row * 4, state, sizeof state);
+  runtime->sample_history[row] = -1;
+}
+
+int32_t iso_runtime_token(const iso_runtime *runtime, int32_t row) {
+  const int32_t *tokens = runtime->graph_options.samples
+                              ? iso_executor_peek(runtime->executor, runtime->tokens)
+                              : NULL;
+  return tokens && row >= 0 && row < runtime->n_logit_rows ? tokens[row] : -1;
 }
 
 const iso_model *iso_runtime_get_model(const iso_runtime *runtime) { return runtime->model; }

@@ -24,6 +24,16 @@ ISO_MUST_CHECK iso_status iso_runtime_fetch_hidden(iso_runtime *runtime);
  * until the next step. NULL before iso_runtime_fetch_hidden(). */
 const float *iso_runtime_hidden(const iso_runtime *runtime, int32_t row);
 
+/* Whether steps draw a token of every logit row on the device, so that the rows can stay there. */
+bool iso_runtime_samples(const iso_runtime *runtime);
+/* How the token of logit row `row` is drawn from the next step on; greedily until then. Penalties
+ * must be off. `parameters` are ISO_SAMPLE_PARAMETER_COUNT, by iso_sample_parameter. */
+void iso_runtime_set_sampling(iso_runtime *runtime, int32_t row, const float *parameters,
+                              uint64_t seed, uint32_t draw);
+/* The token of logit row `row` of the latest step; -1 when the row has no finite logit, or steps
+ * draw none. */
+int32_t iso_runtime_token(const iso_runtime *runtime, int32_t row);
+
 const iso_device_list *iso_runtime_devices(const iso_runtime *runtime);
 
 #endif

@@ -56,10 +56,8 @@ static uint64_t stream_of(uint64_t seed, int32_t index) {
   return seed + (uint64_t)index * UINT64_C(0x9e3779b97f4a7c15);
 }
 
-iso_status iso_sampler_draw(iso_engine *engine, const engine_sequence *sequence,
-                            const float *logits, int32_t *out_token) {
-  const iso_sampling *sampling = &sequence->request->asked.sampling;
-  const engine_answer *answer = &sequence->answer;
+static void read_parameters(const iso_sampling *sampling,
+                            float out_parameters[ISO_SAMPLE_PARAMETER_COUNT]) {
   const float parameters[ISO_SAMPLE_PARAMETER_COUNT] = {
       [ISO_SAMPLE_TEMPERATURE] = sampling->temperature,
       [ISO_SAMPLE_TOP_K] = (float)sampling->top_k,
@@ -69,6 +67,22 @@ iso_status iso_sampler_draw(iso_engine *engine, const engine_sequence *sequence,
       [ISO_SAMPLE_PRESENCE_PENALTY] = sampling->presence_penalty,
       [ISO_SAMPLE_FREQUENCY_PENALTY] = sampling->frequency_penalty,
   };
+  memcpy(out_parameters, parameters, sizeof parameters);
+}
+
+static iso_status check_token(int32_t token) {
+  return token >= 0 ? ISO_OK
+                    : iso_fail(ISO_ERROR_INTERNAL,
+                               "the model gave no finite logit; run `isomer verify` to find the op "
+                               "that went wrong");
+}
+
+iso_status iso_sampler_draw(iso_engine *engine, const engine_sequence *sequence,
+                            const float *logits, int32_t *out_token) {
+  const iso_sampling *sampling = &sequence->request->asked.sampling;
+  const engine_answer *answer = &sequence->answer;
+  float parameters[ISO_SAMPLE_PARAMETER_COUNT];
+  read_parameters(sampling, parameters);
   const iso_sample_row row = {
       .logits = iso_sampler_adjust(engine, sequence, logits),
       .n_logits = engine->n_vocabulary,
@@ -80,10 +94,39 @@ iso_status iso_sampler_draw(iso_engine *engine, const engine_sequence *sequence,
       .output_start = answer->n_prompt,
   };
   ISO_TRY(iso_sample_token(&row, engine->sampler.candidates, out_token));
-  if (*out_token < 0)
-    return iso_fail(ISO_ERROR_INTERNAL, "the model gave no finite logit; run `isomer verify` to "
-                                        "find the op that went wrong");
-  return ISO_OK;
+  return check_token(*out_token);
+}
+
+/* Whether a drawn token is all that is wanted of a row, and the row is drawn from as it is. */
+static bool suits_device(const iso_engine *engine, const engine_sequence *sequence) {
+  const engine_request *request = sequence->request;
+  const iso_request *asked = &request->asked;
+  const iso_sampling *sampling = &asked->sampling;
+  bool shares_row = !request->is_prompt_done && request->n_sequences > 1;
+  return iso_runtime_samples(engine->runtime) && sequence->n_logit_rows > 0 && !asked->embed &&
+         asked->beam_width == 0 && !shares_row && !sequence->answer.has_logprobs &&
+         !(asked->prompt_logprobs && !request->is_prompt_done) && asked->n_logit_bias == 0 &&
+         !forbids_end(sequence) && sampling->repetition_penalty == 1 &&
+         sampling->presence_penalty == 0 && sampling->frequency_penalty == 0;
+}
+
+bool iso_sampler_leave_to_device(iso_engine *engine, const engine_sequence *sequence) {
+  if (!suits_device(engine, sequence))
+    return false;
+  const iso_sampling *sampling = &sequence->request->asked.sampling;
+  float parameters[ISO_SAMPLE_PARAMETER_COUNT];
+  read_parameters(sampling, parameters);
+  int32_t first = sequence->n_logit_rows - 1 - sequence->n_drafts;
+  for (int32_t i = 0; i <= sequence->n_drafts; i++)
+    iso_runtime_set_sampling(engine->runtime, sequence->logit_row + first + i, parameters,
+                             stream_of(sampling->seed, sequence->index),
+                             (uint32_t)(iso_answer_n_output(&sequence->answer) + i));
+  return true;
+}
+
+iso_status iso_sampler_take(const iso_engine *engine, int32_t row, int32_t *out_token) {
+  *out_token = iso_runtime_token(engine->runtime, row);
+  return check_token(*out_token);
 }
 
 double iso_log_sum_exp(const float *logits, int32_t n) {

@@ -167,9 +167,11 @@ static void add_to_batch(plan *self, engine_sequence *sequence) {
   batch->sequences[batch->n++] = sequence;
   batch->n_tokens += n;
   batch->n_logit_rows += sequence->n_logit_rows;
+  sequence->draws_on_device = iso_sampler_leave_to_device(self->engine, sequence);
   batch->wants_hidden = batch->wants_hidden || sequence->request->asked.embed;
   batch->wants_logits =
-      batch->wants_logits || (sequence->n_logit_rows > 0 && !sequence->request->asked.embed);
+      batch->wants_logits || (sequence->n_logit_rows > 0 && !sequence->request->asked.embed &&
+                              !sequence->draws_on_device);
 }
 
 static iso_status place_decoding(plan *self, engine_sequence *sequence, place at) {

@@ -228,6 +228,21 @@ iso_value iso_block_add(iso_model_builder *builder, iso_value a, iso_value b) {
   return apply(builder, ISO_OP_ADD, NULL, a, b);
 }
 
+/* A token of each row, so that rows need not leave the device. */
+static void draw_tokens(iso_model_builder *builder, iso_value logits) {
+  iso_graph *graph = builder->graph;
+  iso_dim rows = iso_dim_symbol(ISO_SYMBOL_LOGIT_ROWS, builder->options->max_logit_rows);
+  iso_value parameters = iso_graph_input(graph, "sample_parameters", ISO_SCHEME_F32,
+                                         shape_of(2, rows, ISO_SAMPLE_RESERVED + 1, 1));
+  iso_value state =
+      iso_graph_input(graph, "sample_state", ISO_SCHEME_I32, shape_of(2, rows, 4, 1));
+  iso_value history =
+      iso_graph_input(graph, "sample_history", ISO_SCHEME_I32, shape_of(2, rows, 1, 1));
+  iso_value tokens = iso_graph_apply(graph, ISO_OP_SAMPLE, NULL, ISO_SCHEME_F32, 5, logits,
+                                     parameters, state, history, ISO_NO_VALUE);
+  iso_graph_output(graph, tokens, "tokens");
+}
+
 void iso_block_head(iso_model_builder *builder, iso_value x) {
   const iso_model_config *config = builder->config;
   iso_graph *graph = builder->graph;
@@ -245,6 +260,8 @@ void iso_block_head(iso_model_builder *builder, iso_value x) {
     logits = iso_graph_apply(graph, ISO_OP_SOFT_CAP, &attributes, ISO_SCHEME_F32, 1, logits);
   }
   iso_graph_output(graph, logits, "logits");
+  if (builder->options->samples)
+    draw_tokens(builder, logits);
 }
 
 void iso_block_plain_decoder(iso_model_builder *builder, iso_attention_options attention) {

@@ -1,5 +1,6 @@
 #include "tools/bench.h"
 
+#include "engine/runtime.h"
 #include "ops/sampling.h"
 #include <errno.h>
 #include <stdio.h>
@@ -36,6 +37,12 @@ static iso_batch_sequence sequence_at(const iso_bench *bench, int32_t sequence, 
                               .n_pages = bench->pages_per_sequence};
 }
 
+/* What generating does: the host gets tokens where the device draws them, else logits. */
+static iso_status run_step(iso_bench *bench, const iso_batch_sequence *sequences, int32_t n) {
+  return iso_runtime_samples(bench->runtime) ? iso_runtime_run(bench->runtime, sequences, n)
+                                             : iso_runtime_step(bench->runtime, sequences, n);
+}
+
 iso_status iso_bench_prompt(iso_bench *bench, int32_t sequence, int32_t position,
                             int32_t n_tokens) {
   for (int32_t done = 0; done < n_tokens;) {
@@ -46,7 +53,7 @@ iso_status iso_bench_prompt(iso_bench *bench, int32_t sequence, int32_t position
     row.no_logits = done < n_tokens;
     if (iso_tool_interrupted())
       return iso_fail(ISO_ERROR_CANCELLED, "interrupted");
-    ISO_TRY(iso_runtime_step(bench->runtime, &row, 1));
+    ISO_TRY(run_step(bench, &row, 1));
   }
   return ISO_OK;
 }
@@ -57,7 +64,7 @@ iso_status iso_bench_decode(iso_bench *bench, int32_t n_sequences, int32_t posit
     bench->batch[i] = sequence_at(bench, i, position, bench->tokens + i, 1);
   if (iso_tool_interrupted())
     return iso_fail(ISO_ERROR_CANCELLED, "interrupted");
-  return iso_runtime_step(bench->runtime, bench->batch, n_sequences);
+  return run_step(bench, bench->batch, n_sequences);
 }
 
 static iso_status run_test(iso_bench *bench, const iso_bench_test *test) {

@@ -100,6 +100,7 @@ typedef struct iso_model_graph_options {
   int32_t max_context;        /* tokens of one sequence; block tables have its pages */
   iso_scheme kv_scheme;       /* f32, f16, bf16, q8_0 */
   iso_scheme activation;      /* f32, f16, bf16 */
+  bool samples;               /* also draw a token of each row of logits */
 } iso_model_graph_options;
 
 /* Names of a model graph's inputs and outputs; all indices are i32.
@@ -107,6 +108,10 @@ typedef struct iso_model_graph_options {
  *   token_ids [T]  positions [T]  kv_slots [T]  block_table [S, ceil(max_context / page_size)]
  *   query_start [S]  query_length [S]  context_length [S]  logit_rows [R]
  *   logits [R, vocabulary] f32 (output)   hidden [R, hidden] (output: after the final norm)
+ *
+ * With `samples` also the operands of the sample op, its history one token long, and its output:
+ *
+ *   sample_parameters [R, 8] f32  sample_state [R, 4]  sample_history [R, 1]  tokens [R] (output)
  *
  * States are "k_cache.<layer>" and "v_cache.<layer>", [pages, n_kv_heads, page_size, head_dim]. */
 ISO_MUST_CHECK ISO_API iso_status iso_model_build_graph(const iso_model *model,

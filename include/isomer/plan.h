@@ -163,8 +163,8 @@ ISO_MUST_CHECK ISO_API iso_status iso_executor_run(iso_executor *executor,
 /* Copies the first `bytes` bytes of an output or kept value to the host. */
 ISO_MUST_CHECK ISO_API iso_status iso_executor_read(iso_executor *executor, iso_value value,
                                                     void *target, uint64_t bytes);
-/* Host pointer to an output where its device's memory is mappable, NULL elsewhere; valid until
- * the next run. */
+/* Host pointer to an output where its device's memory is mappable, or where it is integers of at
+ * most 4,096 bytes, which come along with the step; NULL elsewhere. Valid until the next run. */
 ISO_API const void *iso_executor_peek(iso_executor *executor, iso_value value);
 
 /* Called after each step of a run with all work done; for traces. NULL stops. */

@@ -1,0 +1,195 @@
+#!/usr/bin/env python3
+"""How near a GPU comes to the speed of light: one table, a floor beside every number.
+
+    bench/gpu.py --tool build/release/isomer [--device cuda:0] [--scratch FOLDER] [--schemes bf16,q8_0]
+
+Nothing is built or downloaded: models are `isomer synth` of the llama3-8b shape with random
+weights, written to the scratch folder one at a time (16 GB at most) and deleted. Two ceilings are
+measured first, with Isomer's own kernels: bytes a second of a large copy (read plus written), and
+operations a second of a large bf16 product. A floor is the larger of the bytes that must move over
+the first and the operations over the second. Needs the Python standard library only; takes under
+ten minutes on one H200.
+"""
+import argparse
+import datetime
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+
+# The llama3-8b shape.
+LAYERS, HEADS, KV_HEADS, HEAD_DIM, HIDDEN, FEED, VOCABULARY = 32, 32, 8, 128, 4096, 14336, 128256
+KV_TOKEN_BYTES = LAYERS * 2 * KV_HEADS * HEAD_DIM * 2  # bf16
+# Every matrix but the embedding table, of which a step reads single rows.
+MATRIX_ELEMENTS = LAYERS * (2 * HIDDEN * HIDDEN + 2 * HIDDEN * KV_HEADS * HEAD_DIM
+                            + 3 * HIDDEN * FEED) + HIDDEN * VOCABULARY
+BITS = {"bf16": 16, "f16": 16, "q8_0": 8.5, "q4_0": 4.5, "q4_k_m": 4.9, "q4_k": 4.5}
+DEPTH, GENERATED, BATCH, PROMPT = 512, 128, 64, 2048
+
+ATTENTION = ("paged_attention T={rows} H=32 G=8 D=128 E=128 P={pages} S=64 Q={sequences} B={blocks} "
+             "batch={batch} rows=bf16 cache={cache}")
+KERNELS = [
+    ("copy 1 GB", "convert *=262144 D=1024 x=f32 scheme=f32"),
+    ("product, 4,096 x 4,096 x 14,336, bf16",
+     "matmul *=4096 N=14336 K=4096 weight=bf16 rows=bf16"),
+    ("product of 1 row, 57,344 x 4,096, bf16", "matmul *=1 N=57344 K=4096 weight=bf16 rows=bf16"),
+    ("product of 1 row, q8_0", "matmul *=1 N=57344 K=4096 weight=q8_0 rows=bf16"),
+    ("product of 1 row, q4_0", "matmul *=1 N=57344 K=4096 weight=q4_0 rows=bf16"),
+    ("product of 1 row, q4_k", "matmul *=1 N=57344 K=4096 weight=q4_k rows=bf16"),
+    ("product of 64 rows, q8_0", "matmul *=64 N=57344 K=4096 weight=q8_0 rows=bf16"),
+    ("product of 2,048 rows, q4_0", "matmul *=2048 N=14336 K=4096 weight=q4_0 rows=bf16"),
+    ("product of 2,048 rows, q8_0", "matmul *=2048 N=14336 K=4096 weight=q8_0 rows=bf16"),
+] + [
+    (f"decode attention, 64 x 8,192 positions, {cache}",
+     ATTENTION.format(rows=64, pages=8200, sequences=64, blocks=128, batch="decode", cache=cache))
+    for cache in ("bf16", "q8_0")
+] + [
+    ("prefill attention, 8,192 rows, bf16",
+     ATTENTION.format(rows=8192, pages=130, sequences=1, blocks=128, batch="prefill", cache="bf16")),
+    ("rms_norm, 2,048 rows", "rms_norm *=2048 D=4096 rows=bf16"),
+    ("glu, 2,048 rows", "glu *=2048 D=14336 rows=bf16"),
+    ("argmax, 64 rows", "argmax R=64 V=128256"),
+    ("sample, 64 rows", "sample R=64 V=128256 W=512 M=4008 allowed=none"),
+]
+
+
+class Bench:
+    def __init__(self, options):
+        self.options = options
+        self.start = time.monotonic()
+        self.copy = self.operations = None  # bytes/s, operations/s
+
+    def isomer(self, *arguments, timeout=300):
+        """Standard output of the command, or None, with the failure on standard error."""
+        done = subprocess.run([self.options.tool, *map(str, arguments)], capture_output=True,
+                              text=True, timeout=timeout)
+        if done.returncode != 0:
+            print(f"isomer {' '.join(map(str, arguments))}: {done.stderr.strip()[-400:]}",
+                  file=sys.stderr)
+            return None
+        return done.stdout
+
+    def say(self, text):
+        print(f"[{time.monotonic() - self.start:4.0f} s] {text}", file=sys.stderr, flush=True)
+
+    # ---- Kernels
+
+    def kernel(self, case):
+        """us, bytes/s, operations/s and the kernel's name of one case."""
+        text = self.isomer("conform", "--device", self.options.device, "--perf", case)
+        row = re.search(r"^\s*([\d.]+)\s+([\d.]+)\s+([\d.]+)\s+(\S+): ", text or "", re.M)
+        if not row:
+            return None
+        return float(row[1]), float(row[2]) * 1e9, float(row[3]) * 1e9, row[4]
+
+    def kernels(self):
+        rows = []
+        for name, case in KERNELS:
+            measured = self.kernel(case)
+            self.say(f"{name}: {measured}")
+            if not measured:
+                rows.append((name, "failed", "", "", "", ""))
+                continue
+            us, rate, operations, kernel = measured
+            if name.startswith("copy"):
+                self.copy = rate
+            if name.startswith("product, "):
+                self.operations = operations
+            floor = max(us * rate / self.copy, us * operations / (self.operations or 1e30))
+            rows.append((name, f"{us:.1f}", f"{rate / 1e9:.0f}", f"{operations / 1e12:.1f}",
+                         f"{floor:.1f}", f"{100 * floor / us:.0f} %", kernel))
+        return rows
+
+    # ---- Whole steps
+
+    def floor(self, scheme, rows, context, sequences=1):
+        """Tokens/s that no step of `rows` rows can exceed, its sequences `context` tokens long."""
+        moved = MATRIX_ELEMENTS * BITS[scheme] / 8 + sequences * context * KV_TOKEN_BYTES
+        operations = 2 * MATRIX_ELEMENTS * rows + (
+            4 * LAYERS * HEADS * HEAD_DIM * rows * context / (2 if rows > sequences else 1))
+        return rows / max(moved / self.copy, operations / self.operations)
+
+    def speed(self, model, *arguments):
+        text = self.isomer("bench", model, "--device", self.options.device, "--kv-type", "bf16",
+                           "--json", "-r", self.options.repetitions, *arguments)
+        return [sample for sample in json.loads(text)] if text else []
+
+    def steps(self, scheme, model):
+        mean = DEPTH + GENERATED // 2
+        wanted = [(f"decode, batch 1, {DEPTH} context", self.floor(scheme, 1, mean),
+                   ("-p", 0, "-n", GENERATED, "-d", DEPTH, "-c", 1024)),
+                  (f"decode, batch {BATCH}, {DEPTH} context", self.floor(scheme, BATCH, mean, BATCH),
+                   ("-p", 0, "-n", GENERATED, "-d", DEPTH, "-c", 1024, "--batch", BATCH)),
+                  (f"prefill {PROMPT}", self.floor(scheme, PROMPT, PROMPT),
+                   ("-p", PROMPT, "-n", 0, "-b", PROMPT, "-c", PROMPT + 64))]
+        rows = []
+        for name, floor, arguments in wanted:
+            found = self.speed(model, *arguments)
+            speed = found[0]["avg_ts"] if found else None
+            self.say(f"{scheme} {name}: {speed}")
+            rows.append((f"{name}, {scheme}", f"{speed:.1f}" if speed else "failed", f"{floor:.0f}",
+                         f"{100 * speed / floor:.0f} %" if speed else ""))
+        return rows
+
+    def models(self):
+        rows = []
+        for scheme in self.options.schemes.split(","):
+            model = os.path.join(self.options.scratch, f"isomer-gpu-{scheme}.gguf")
+            try:
+                if self.isomer("synth", "--scheme", scheme, "llama3-8b", model) is not None:
+                    self.say(f"{scheme}: {os.path.getsize(model) / 1e9:.1f} GB written")
+                    rows += self.steps(scheme, model)
+            finally:
+                if os.path.exists(model):
+                    os.remove(model)
+        return rows
+
+
+def table(head, rows):
+    lines = ["| " + " | ".join(head) + " |", "|---|" + "---:|" * (len(head) - 1)]
+    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--tool", default="build/release/isomer")
+    parser.add_argument("--device", default="cuda:0")
+    parser.add_argument("--scratch", default="/tmp")
+    parser.add_argument("--schemes", default="bf16,q8_0,q4_0,q4_k_m")
+    parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--out", default="bench/results", help="folder of the markdown file")
+    options = parser.parse_args()
+    bench = Bench(options)
+    devices = json.loads(bench.isomer("devices", "--json"))
+    card = next((row for row in devices if row.get("device") == options.device), None)
+    if not card:
+        sys.exit(f"there is no {options.device}: {devices}")
+    kernel_rows = bench.kernels()
+    step_rows = bench.models()
+    text = f"""# Isomer on {card["name"]}
+
+{datetime.date.today()}, {card["detail"]}. Ceilings measured in the same run: {bench.copy / 1e12:.2f} TB/s for
+a copy (bytes read plus bytes written), {bench.operations / 1e12:.0f} TFLOP/s for a bf16 product.
+
+llama3-8b shape, random weights (`isomer synth`), activations and cache in bf16, tokens/s over whole
+steps with sampling; means of {options.repetitions}. A floor counts every weight and cache byte once.
+
+{table(["step", "tokens/s", "floor", "of the floor"], step_rows)}
+
+Single kernels, launched back to back (small ones show what a launch costs):
+
+{table(["kernel", "us", "GB/s", "TFLOP/s", "floor us", "of the floor", "record"], kernel_rows)}
+"""
+    print(text)
+    slug = re.sub(r"[^a-z0-9]+", "-", card["name"].lower()).strip("-")
+    path = os.path.join(options.out, f"{datetime.date.today()}-{slug}.md")
+    os.makedirs(options.out, exist_ok=True)
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+    bench.say(f"written to {path}")
+
+
+if __name__ == "__main__":
+    main()
