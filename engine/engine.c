@@ -306,7 +306,7 @@ void iso_engine_drain(iso_engine *engine, uint64_t timeout_us) {
 void iso_engine_destroy(iso_engine *engine) {
   if (!engine)
     return;
-  if (engine->queue.last) {
+  if (engine->queue.exists) {
     stop_thread(engine);
     end_all(engine, ISO_ERROR_CANCELLED, "the engine stopped");
   }

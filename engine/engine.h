@@ -122,7 +122,7 @@ typedef struct engine_queue {
   iso_request_id last_id;
   int32_t n_waiting; /* submitted and not started */
   int32_t n_live;    /* submitted and not done */
-  bool is_closed, must_stop, has_thread;
+  bool exists, is_closed, must_stop, has_thread;
   iso_status failure;
   char failure_message[512];
   iso_engine_stats stats;

@@ -13,12 +13,13 @@ iso_status iso_engine_queue_create(iso_engine *engine) {
             pthread_cond_init(&queue->wake, &attributes) == 0 &&
             pthread_cond_init(&queue->idle, &attributes) == 0;
   pthread_condattr_destroy(&attributes);
+  queue->exists = ok;
   return ok ? ISO_OK : iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no room for a lock");
 }
 
 void iso_engine_queue_destroy(iso_engine *engine) {
   engine_queue *queue = &engine->queue;
-  if (!queue->last)
+  if (!queue->exists)
     return;
   pthread_cond_destroy(&queue->idle);
   pthread_cond_destroy(&queue->wake);

@@ -93,13 +93,17 @@ static iso_status choose_activation(iso_runtime *runtime) {
   return ISO_OK;
 }
 
-/* Tokens are drawn on the device where the host cannot look at logits without copying them. */
-static bool should_sample(const iso_runtime *runtime) {
+/* Tokens are drawn on the device where the host cannot look at logits without copying them, or
+ * where many are drawn at once. */
+static bool should_sample(const iso_runtime *runtime, bool draws_many) {
   const iso_open_device *last = NULL;
   for (uint32_t i = 0; i < runtime->devices.n_devices; i++)
     if (i == 0 || runtime->devices.split[i] > runtime->devices.split[i - 1])
       last = runtime->devices.devices[i];
-  if (!last || runtime->options.keep_all || (last->info.features & ISO_FEATURE_HOST_MEMORY))
+  bool is_mapped = last && (last->info.features & ISO_FEATURE_HOST_MEMORY);
+  /* Drawn tokens of unmapped memory come along with the step when they are 4,096 bytes at most. */
+  if (!last || runtime->options.keep_all ||
+      (is_mapped ? !draws_many : runtime->options.max_logit_rows > 1024))
     return false;
   for (uint32_t i = 0; i < last->kernel_count; i++)
     if (last->kernels[i].op == ISO_OP_SAMPLE)
@@ -183,8 +187,8 @@ static void bind_inputs(iso_runtime *runtime) {
   runtime->sample_state = input_of(runtime, "sample_state");
   runtime->sample_history = input_of(runtime, "sample_history");
   runtime->tokens = iso_graph_find(runtime->graph, "tokens");
-  const float greedy[ISO_SAMPLE_PARAMETER_COUNT] = {[ISO_SAMPLE_TOP_P] = 1,
-                                                    [ISO_SAMPLE_REPETITION_PENALTY] = 1};
+  const float greedy[ISO_SAMPLE_PARAMETER_COUNT] = {
+      [ISO_SAMPLE_TOP_P] = 1, [ISO_SAMPLE_REPETITION_PENALTY] = 1};
   for (int32_t row = 0; row < runtime->options.max_logit_rows; row++)
     iso_runtime_set_sampling(runtime, row, greedy, 0, 0);
 }
@@ -212,7 +216,7 @@ static void describe(iso_runtime *runtime) {
 }
 
 static iso_status build(iso_runtime *runtime, const iso_runtime_options *given,
-                        const iso_kv_budget *budget) {
+                        const iso_kv_budget *budget, bool draws_many) {
   const iso_model_config *config = iso_model_get_config(runtime->model);
   iso_runtime_options *options = &runtime->options;
   ISO_TRY(fill_options(runtime->model, given, options));
@@ -232,7 +236,7 @@ static iso_status build(iso_runtime *runtime, const iso_runtime_options *given,
       .kv_scheme = options->kv_scheme,
   };
   ISO_TRY(choose_activation(runtime));
-  runtime->graph_options.samples = should_sample(runtime);
+  runtime->graph_options.samples = should_sample(runtime, draws_many);
   ISO_TRY(iso_model_build_graph(runtime->model, &runtime->graph_options, &runtime->graph));
   iso_plan_options plan_options = {.n_devices = runtime->devices.n_devices,
                                    .devices = runtime->devices.plan_devices,
@@ -251,13 +255,13 @@ static iso_status build(iso_runtime *runtime, const iso_runtime_options *given,
   return ISO_OK;
 }
 
-iso_status iso_runtime_create_within(const iso_model *model, const iso_runtime_options *options,
-                                     const iso_kv_budget *budget, iso_runtime **out_runtime) {
+static iso_status create(const iso_model *model, const iso_runtime_options *options,
+                         const iso_kv_budget *budget, bool draws_many, iso_runtime **out_runtime) {
   iso_runtime *runtime = calloc(1, sizeof *runtime);
   if (!runtime)
     return iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory for a runtime");
   runtime->model = model;
-  iso_status status = build(runtime, options, budget);
+  iso_status status = build(runtime, options, budget, draws_many);
   if (status != ISO_OK) {
     iso_runtime_destroy(runtime);
     return status;
@@ -268,7 +272,12 @@ iso_status iso_runtime_create_within(const iso_model *model, const iso_runtime_o
 
 iso_status iso_runtime_create(const iso_model *model, const iso_runtime_options *options,
                               iso_runtime **out_runtime) {
-  return iso_runtime_create_within(model, options, NULL, out_runtime);
+  return create(model, options, NULL, false, out_runtime);
+}
+
+iso_status iso_runtime_create_within(const iso_model *model, const iso_runtime_options *options,
+                                     const iso_kv_budget *budget, iso_runtime **out_runtime) {
+  return create(model, options, budget, true, out_runtime);
 }
 
 void iso_runtime_destroy(iso_runtime *runtime) {
@@ -438,9 +447,8 @@ void iso_runtime_set_sampling(iso_runtime *runtime, int32_t row, const float *pa
 }
 
 int32_t iso_runtime_token(const iso_runtime *runtime, int32_t row) {
-  const int32_t *tokens = runtime->graph_options.samples
-                              ? iso_executor_peek(runtime->executor, runtime->tokens)
-                              : NULL;
+  const int32_t *tokens =
+      runtime->graph_options.samples ? iso_executor_peek(runtime->executor, runtime->tokens) : NULL;
   return tokens && row >= 0 && row < runtime->n_logit_rows ? tokens[row] : -1;
 }
 

@@ -8,7 +8,8 @@
 #include "engine/kv_budget.h"
 
 /* iso_runtime_create() with a pool of as many pages as the budget allows; options->n_pages is what
- * it may be at most, 0 for max_sequences full contexts. `budget` may be NULL. */
+ * it may be at most, 0 for max_sequences full contexts. `budget` may be NULL. Steps draw tokens
+ * wherever the device has a kernel for that, also where the host could look at the logits. */
 ISO_MUST_CHECK iso_status iso_runtime_create_within(const iso_model *model,
                                                     const iso_runtime_options *options,
                                                     const iso_kv_budget *budget,
