@@ -1,6 +1,11 @@
-/* sample: one token a row, by the definitions of ops/sampling.h. A block takes a row. Filters that
- * keep the likeliest find their threshold by digits of the score, the highest first: a histogram of
- * one digit says which bucket the threshold is in. Scores are doubles, as in the reference. */
+/* sample: one token a row, by the definitions of ops/sampling.h. A block takes a row. Scores are
+ * doubles, as in the reference.
+ *
+ * Nearly always a short list holds every token that can be drawn: with top-k, those that reach the
+ * k-th largest of the threads' own maxima; with min-p, those that reach it; with top-p alone, those
+ * near the likeliest. It is sorted in shared memory, and all filters are prefixes of it. Where the
+ * list is too long or too short, filters find their threshold among all tokens by digits of the
+ * score, the highest first: a histogram of one digit says which bucket the threshold is in. */
 #include "backends/simt/simt.cuh"
 
 namespace {
@@ -10,8 +15,13 @@ enum {
   SUBGROUPS = THREADS / SIMT_SUBGROUP,
   N_PARAMETERS = 8,
   DIGIT_BITS = 8,
-  BUCKETS = 1 << DIGIT_BITS
+  BUCKETS = 1 << DIGIT_BITS,
+  MOST_LISTED = 2048
 };
+/* Gumbel noise lies between -2.9 and 22.9: scores this far below the largest are never drawn. */
+constexpr double REACH = 25.9;
+/* With top-p alone, the list goes this far below the largest score. */
+constexpr double NEAR = 12;
 constexpr float FLOAT_MAX = 3.402823466e+38f, FLOAT_MIN = 1.175494351e-38f;
 
 struct operands {
@@ -26,6 +36,10 @@ struct operands {
 constexpr uint32_t IN_HISTORY = 1u << 31;
 
 struct shared_memory {
+  double scores[MOST_LISTED], listed_weights[MOST_LISTED]; /* the list, and what its tokens weigh */
+  int32_t listed[MOST_LISTED];
+  uint32_t n_listed;
+  int32_t n_kept;
   double reduced[SUBGROUPS], weights[BUCKETS];
   int32_t tokens[SUBGROUPS];
   uint32_t counts[BUCKETS];
@@ -162,6 +176,115 @@ __device__ uint64_t find_threshold(const operands &o, const double *scores, uint
   return prefix;
 }
 
+/* ---- The list ------------------------------------------------------------------------------------------- */
+
+/* Sorts entries 0 .. n - 1, n a power of two: larger scores first, then lower tokens. */
+__device__ void sort_list(shared_memory *shared, int n) {
+  for (int size = 2; size <= n; size *= 2)
+    for (int distance = size / 2; distance > 0; distance /= 2) {
+      __syncthreads();
+      for (int i = (int)threadIdx.x; i < n; i += THREADS) {
+        int other = i ^ distance;
+        if (other < i)
+          continue;
+        double a = shared->scores[i], b = shared->scores[other];
+        int32_t at = shared->listed[i], bt = shared->listed[other];
+        bool in_order = a > b || (a == b && at < bt);
+        if (in_order != ((i & size) == 0)) {
+          shared->scores[i] = b, shared->scores[other] = a;
+          shared->listed[i] = bt, shared->listed[other] = at;
+        }
+      }
+    }
+  __syncthreads();
+}
+
+/* The k-th largest of the threads' values, 1 <= k <= THREADS. */
+__device__ double kth_of_threads(shared_memory *shared, double value, int k) {
+  __syncthreads();
+  shared->scores[threadIdx.x] = value;
+  shared->listed[threadIdx.x] = (int32_t)threadIdx.x;
+  sort_list(shared, THREADS);
+  double kth = shared->scores[k - 1];
+  __syncthreads();
+  return kth;
+}
+
+/* What a row's tokens are drawn by: the value before the temperature, -infinity when out. */
+struct row_values {
+  const float *logits;
+  const double *penalised; /* NULL: logits as they are */
+  const uint32_t *allowed;
+
+  __device__ double operator[](int token) const {
+    if (penalised)
+      return penalised[token];
+    float logit = logits[token];
+    bool out = (allowed && !(allowed[token / 32] >> (token % 32) & 1)) || !(logit > -INFINITY);
+    return out ? -INFINITY : (double)logit;
+  }
+};
+
+/* Lists the tokens whose value is at least `bound`, sorted, scores divided by the temperature;
+ * false when there are too many. */
+__device__ bool make_list(const row_values &values, int n, double bound, double temperature,
+                          shared_memory *shared) {
+  __syncthreads();
+  if (threadIdx.x == 0)
+    shared->n_listed = 0;
+  __syncthreads();
+  for (int token = (int)threadIdx.x; token < n; token += THREADS) {
+    double value = values[token];
+    if (!(value >= bound) || value == -INFINITY)
+      continue;
+    uint32_t place = atomicAdd(&shared->n_listed, 1u);
+    if (place < MOST_LISTED) {
+      shared->scores[place] = value / temperature;
+      shared->listed[place] = token;
+    }
+  }
+  __syncthreads();
+  uint32_t count = shared->n_listed;
+  if (count > MOST_LISTED)
+    return false;
+  int padded = SIMT_SUBGROUP;
+  while (padded < (int)count)
+    padded *= 2;
+  for (int i = (int)count + (int)threadIdx.x; i < padded; i += THREADS) {
+    shared->scores[i] = -INFINITY;
+    shared->listed[i] = INT32_MAX;
+  }
+  sort_list(shared, padded);
+  return true;
+}
+
+/* The number of entries that top-k and then top-p keep; -1 when the list ends before top-p is
+ * satisfied. `total` is what all tokens weigh that top-p looks at, or negative: those of the list
+ * that top-k keeps. One thread. */
+__device__ int keep_of_list(const shared_memory *shared, int count, int k, double top_p,
+                            double total) {
+  int kept = count;
+  if (k > 0 && k < count)
+    for (kept = k; kept < count && shared->scores[kept] == shared->scores[k - 1];)
+      kept++;
+  if (top_p >= 1)
+    return kept;
+  if (total < 0) {
+    total = 0;
+    for (int i = 0; i < kept; i++)
+      total += shared->listed_weights[i];
+  }
+  double limit = fmax(top_p * total, 2.2250738585072014e-308), above = 0;
+  for (int i = 0; i < kept;) {
+    if (above >= limit)
+      return i;
+    double score = shared->scores[i];
+    for (; i < kept && shared->scores[i] == score; i++)
+      above += shared->listed_weights[i];
+  }
+  return k > 0 || above >= limit ? kept : -1;
+}
+
 /* ---- The row ------------------------------------------------------------------------------------------ */
 
 __device__ bool in_range(float value, float least, float most) {
@@ -211,6 +334,93 @@ __device__ double penalised(const float *p, double logit, uint32_t count) {
   return n > 0 ? logit - p[ISO_SAMPLE_PRESENCE_PENALTY] : logit;
 }
 
+struct drawing {
+  int32_t seed_low, seed_high, draw;
+  double temperature, largest; /* the largest score, divided by the temperature */
+  double k;                    /* of top-k; 0: off */
+  double top_p, min_p;
+
+  __device__ double lowest() const { return min_p > 0 ? largest + log(min_p) : -INFINITY; }
+  __device__ double noise(int32_t token) const {
+    return gumbel((uint32_t)seed_low | (uint64_t)(uint32_t)seed_high << 32, (uint32_t)draw, token);
+  }
+};
+
+/* The weights of all tokens together. */
+__device__ double weigh_all(const operands &o, const row_values &values, const drawing &d,
+                            shared_memory *shared) {
+  double total = 0;
+  for (int token = (int)threadIdx.x; token < o.n_logits; token += THREADS) {
+    double value = values[token];
+    if (value > -INFINITY)
+      total += exp(value / d.temperature - d.largest);
+  }
+  return simt_block_reduce(total, shared->reduced, simt_sum());
+}
+
+/* -1 where no short list will do. `mine` is the best token of this thread. */
+__device__ int32_t draw_from_list(const operands &o, const row_values &values, const drawing &d,
+                                  scored best, scored mine, shared_memory *shared) {
+  double bound = best.score - REACH * d.temperature;
+  if (d.k > 0 && d.k <= THREADS)
+    bound = kth_of_threads(shared, mine.token < 0 ? -INFINITY : mine.score, (int)d.k);
+  else if (d.k > 0)
+    return -1;
+  else if (d.min_p > 0) /* a little more, since rounding differs from that of lowest() */
+    bound = best.score + (log(d.min_p) - 1e-6) * d.temperature -
+            1e-9 * fabs(best.score);
+  else if (d.top_p < 1)
+    bound = best.score - NEAR * d.temperature;
+  if (!make_list(values, o.n_logits, bound, d.temperature, shared))
+    return -1;
+  int count = (int)shared->n_listed;
+  for (int i = (int)threadIdx.x; i < count; i += THREADS)
+    shared->listed_weights[i] = exp(shared->scores[i] - d.largest);
+  double total = d.top_p < 1 && d.k == 0 ? weigh_all(o, values, d, shared) : -1;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    int kept = keep_of_list(shared, count, (int)d.k, d.top_p, total);
+    /* What min-p leaves out is out, whatever top-p makes of it. */
+    shared->n_kept = kept < 0 && d.min_p > 0 ? count : kept;
+  }
+  __syncthreads();
+  int kept = shared->n_kept;
+  if (kept < 0)
+    return -1;
+  scored drawn = {0, -1};
+  for (int i = (int)threadIdx.x; i < kept; i += THREADS) {
+    int32_t token = shared->listed[i];
+    if (shared->scores[i] >= d.lowest())
+      drawn = better(drawn, scored{shared->scores[i] + d.noise(token), token});
+  }
+  return block_best(drawn, shared).token;
+}
+
+__device__ int32_t draw_from_all(const operands &o, const row_values &values, const drawing &d,
+                                 double *scores, shared_memory *shared) {
+  for (int token = (int)threadIdx.x; token < o.n_logits; token += THREADS)
+    scores[token] = values[token] / d.temperature;
+  __syncthreads();
+  uint64_t least = 1;
+  if (d.k > 0)
+    least = find_threshold(o, scores, least, false, d.largest, d.k, shared);
+  if (d.top_p < 1) {
+    double total = 0;
+    for (int token = (int)threadIdx.x; token < o.n_logits; token += THREADS)
+      if (key_of(scores[token]) >= least)
+        total += exp(scores[token] - d.largest);
+    total = simt_block_reduce(total, shared->reduced, simt_sum());
+    double limit = fmax(d.top_p * total, 2.2250738585072014e-308);
+    least = find_threshold(o, scores, least, true, d.largest, limit, shared);
+  }
+  double lowest = fmax(d.lowest(), d.largest - REACH);
+  scored drawn = {0, -1};
+  for (int token = (int)threadIdx.x; token < o.n_logits; token += THREADS)
+    if (key_of(scores[token]) >= least && scores[token] >= lowest)
+      drawn = better(drawn, scored{scores[token] + d.noise(token), token});
+  return block_best(drawn, shared).token;
+}
+
 __device__ int32_t sample_row(const operands &o, int64_t row, shared_memory *shared) {
   const float *p = o.parameters + row * N_PARAMETERS;
   const int32_t *state = o.state + row * 4;
@@ -224,46 +434,33 @@ __device__ int32_t sample_row(const operands &o, int64_t row, shared_memory *sha
     return -1;
 
   double temperature = p[ISO_SAMPLE_TEMPERATURE];
+  row_values values = {o.logits + row * o.n_logits, nullptr,
+                       o.allowed ? o.allowed + row * o.n_words : nullptr};
   scored mine = {0, -1};
   double n_mine = 0;
   for (int token = (int)threadIdx.x; token < o.n_logits; token += THREADS) {
-    float logit = o.logits[row * o.n_logits + token];
-    bool allowed =
-        !o.allowed || (o.allowed[row * o.n_words + token / 32] >> (token % 32) & 1);
-    if (!allowed || !(logit > -INFINITY)) {
-      scores[token] = -INFINITY;
-      continue;
+    double value = values[token];
+    if (has_penalties) {
+      if (value > -INFINITY)
+        value = penalised(p, value, counts[token]);
+      scores[token] = value;
     }
-    double score = has_penalties ? penalised(p, logit, counts[token]) : (double)logit;
-    mine = better(mine, scored{score, token});
+    if (value == -INFINITY)
+      continue;
+    mine = better(mine, scored{value, token});
     n_mine += 1;
-    scores[token] = temperature > 0 ? score / temperature : score;
   }
   scored best = block_best(mine, shared);
   if (best.token < 0 || temperature == 0 || best.score == INFINITY)
     return best.token;
+  if (has_penalties)
+    values.penalised = scores;
   double n_candidates = simt_block_reduce(n_mine, shared->reduced, simt_sum());
-  double largest = best.score / temperature;
-  uint64_t least = 1;
   double k = floor((double)p[ISO_SAMPLE_TOP_K]);
-  if (k >= 1 && k < n_candidates)
-    least = find_threshold(o, scores, least, false, largest, k, shared);
-  if (p[ISO_SAMPLE_TOP_P] < 1) {
-    double total = 0;
-    for (int token = (int)threadIdx.x; token < o.n_logits; token += THREADS)
-      if (key_of(scores[token]) >= least)
-        total += exp(scores[token] - largest);
-    total = simt_block_reduce(total, shared->reduced, simt_sum());
-    double limit = fmax((double)p[ISO_SAMPLE_TOP_P] * total, 2.2250738585072014e-308);
-    least = find_threshold(o, scores, least, true, largest, limit, shared);
-  }
-  double lowest = p[ISO_SAMPLE_MIN_P] > 0 ? largest + log((double)p[ISO_SAMPLE_MIN_P]) : -INFINITY;
-  uint64_t seed = (uint32_t)state[0] | (uint64_t)(uint32_t)state[1] << 32;
-  mine = scored{0, -1};
-  for (int token = (int)threadIdx.x; token < o.n_logits; token += THREADS)
-    if (key_of(scores[token]) >= least && scores[token] >= lowest)
-      mine = better(mine, scored{scores[token] + gumbel(seed, (uint32_t)state[2], token), token});
-  return block_best(mine, shared).token;
+  drawing d = {state[0], state[1], state[2], temperature, best.score / temperature,
+               k >= 1 && k < n_candidates ? k : 0.0, p[ISO_SAMPLE_TOP_P], p[ISO_SAMPLE_MIN_P]};
+  int32_t token = draw_from_list(o, values, d, best, mine, shared);
+  return token >= 0 ? token : draw_from_all(o, values, d, scores, shared);
 }
 
 __global__ void __launch_bounds__(THREADS) sample(operands o) {
