@@ -35,6 +35,12 @@ if(ISO_HAVE_ONEDNN)
   target_compile_definitions(isomer_objects PRIVATE ISO_HAVE_ONEDNN)
 endif()
 
+# Where installed programs find backends, from their own folder.
+file(RELATIVE_PATH ISO_BACKENDS_FROM_PROGRAMS /prefix/${CMAKE_INSTALL_BINDIR}
+  /prefix/${CMAKE_INSTALL_LIBDIR}/isomer)
+target_compile_definitions(isomer_objects PRIVATE
+  ISO_BACKENDS_FROM_PROGRAMS="${ISO_BACKENDS_FROM_PROGRAMS}")
+
 # What applications link: exported symbols only.
 add_library(isomer SHARED $<TARGET_OBJECTS:isomer_objects>)
 add_library(isomer::isomer ALIAS isomer)

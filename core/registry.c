@@ -146,7 +146,23 @@ static iso_status load_search_path(iso_registry *registry) {
   return status;
 }
 
-/* "isomer" beside the file that holds this code: <libdir>/isomer for an installed library. */
+/* Loads folder/name; false in *out_there when there is no such folder. */
+static iso_status load_subfolder(iso_registry *registry, const char *folder, const char *name,
+                                 bool *out_there) {
+  char *path = iso_file_join(folder, name);
+  if (!path)
+    return iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no host memory for a path");
+  DIR *opened = opendir(path);
+  *out_there = opened != NULL;
+  if (opened)
+    closedir(opened);
+  iso_status status = *out_there ? load_folder(registry, path) : ISO_OK;
+  free(path);
+  return status;
+}
+
+/* "isomer" beside the file that holds this code: <libdir>/isomer for an installed library. A program
+ * that holds it, such as the installed tool, finds the same folder from where it is. */
 static iso_status load_own_folder(iso_registry *registry) {
   Dl_info self;
   if (!dladdr((const void *)&iso_core_host, &self) || !self.dli_fname)
@@ -155,12 +171,13 @@ static iso_status load_own_folder(iso_registry *registry) {
   if (!slash)
     return ISO_OK;
   char *folder = strndup(self.dli_fname, (size_t)(slash - self.dli_fname));
-  char *own = folder ? iso_file_join(folder, "isomer") : NULL;
-  free(folder);
-  if (!own)
+  if (!folder)
     return iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no host memory for a path");
-  iso_status status = load_folder(registry, own);
-  free(own);
+  bool there = false;
+  iso_status status = load_subfolder(registry, folder, "isomer", &there);
+  if (status == ISO_OK && !there)
+    status = load_subfolder(registry, folder, ISO_BACKENDS_FROM_PROGRAMS, &there);
+  free(folder);
   return status;
 }
 

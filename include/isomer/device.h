@@ -8,7 +8,7 @@ ISO_BEGIN_DECLS
 
 /* The set of backends: those linked in, and those in shared libraries: libisomer-<name>.so in the
  * folders of ISOMER_BACKEND_PATH (separated by ':'), then in the folder "isomer" beside the file
- * that holds this library, or loaded by path. A library found in a folder and refused is logged,
+ * that holds this library (for an installed program: in that of the library), or loaded by path. A library found in a folder and refused is logged,
  * listed with its reason, and answers with it when a device of that name is asked for. */
 typedef struct iso_registry iso_registry;
 

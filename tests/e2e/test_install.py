@@ -46,6 +46,11 @@ def main():
         library = next(prefix.glob("lib*/**/libisomer.so")).parent
         check_headers(prefix, work)
 
+        listed = run(prefix / "bin/isomer", "devices")
+        for plugin in (library / "isomer").glob("libisomer-*.so"):
+            assert plugin.stem.removeprefix("libisomer-") in listed, (plugin, listed)
+            print(f"{plugin.name}: found")
+
         build(SOURCE / "tests/install/consumer", work / "consumer", prefix)
         consumer = work / "consumer/consumer"
         expected = run(consumer, MODEL, "host")
