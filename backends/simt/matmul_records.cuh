@@ -1,0 +1,114 @@
+/* Records of the matrix-unit products: what they accept, and how weights are packed for them. */
+#ifndef ISOMER_SIMT_MATMUL_RECORDS_H
+#define ISOMER_SIMT_MATMUL_RECORDS_H
+
+#include "backends/simt/matmul_few.cuh"
+
+/* What matmul_few() asks of the device and of x. */
+static inline iso_refusal matmul_check_rows(const iso_device *device,
+                                            const iso_op_arguments *arguments,
+                                            const char **out_detail) {
+  if (!mma_is_there(device)) {
+    *out_detail = "needs the 16-bit matrix unit of compute capability 8.0";
+    return ISO_REFUSED_DEVICE;
+  }
+  const iso_tensor &x = arguments->inputs[0];
+  int64_t k = x.dims[x.n_dims - 1];
+  if (k % 8 != 0) {
+    *out_detail = "K is not a multiple of 8";
+    return ISO_REFUSED_SHAPE;
+  }
+  int64_t bytes = x.scheme == ISO_SCHEME_F32 ? 16 : 8;
+  for (uint32_t d = 0; d + 1 < x.n_dims; d++)
+    if (x.strides[d] % bytes != 0) {
+      *out_detail = "rows of x do not start at multiples of 4 elements";
+      return ISO_REFUSED_STRIDE;
+    }
+  return ISO_ACCEPTED;
+}
+
+static inline int64_t matmul_rows(const iso_op_arguments *arguments) {
+  const iso_tensor &y = arguments->outputs[0];
+  int64_t n_rows = 1;
+  for (uint32_t d = 0; d + 1 < y.n_dims; d++)
+    n_rows *= y.dims[d];
+  return n_rows;
+}
+
+static inline matmul_few_arguments matmul_read(const iso_op_arguments *arguments) {
+  const iso_tensor &weight = arguments->inputs[1];
+  matmul_few_arguments a = {};
+  a.x = simt_rows_of(arguments->inputs[0]);
+  a.y = simt_rows_of(arguments->outputs[0]);
+  a.weight = simt_address(weight);
+  a.bias = (const float *)simt_address(arguments->inputs[2]);
+  a.n_features = weight.dims[0];
+  a.n_columns = weight.dims[1];
+  a.n_rows = a.y.n_rows;
+  return a;
+}
+
+template <typename W> struct matmul_records {
+  static iso_status launch(iso_queue *queue, const iso_op_arguments *arguments) {
+    matmul_few_arguments a = matmul_read(arguments);
+    a.row_bytes = arguments->inputs[1].strides[0];
+    return matmul_few_run<W>(queue, W::packed ? "matmul.packed.few" : "matmul.plain.few",
+                             simt_n_units(queue->device), simt_shared_bytes(queue->device), a);
+  }
+
+  static iso_status packed_bytes(const iso_device *, const iso_host_weight *weight,
+                                 uint64_t *out_bytes) {
+    uint64_t tiles = (uint64_t)matmul_count(weight->dims[0], 16);
+    uint64_t units = (uint64_t)matmul_count(weight->dims[1], W::unit), count;
+    if (weight->n_dims != 2 || __builtin_mul_overflow(tiles, units, &count) ||
+        __builtin_mul_overflow(count, (uint64_t)W::unit_bytes, out_bytes))
+      return iso_backend_fail(cuda_host, ISO_ERROR_LIMIT, "a weight is too large to be packed");
+    return ISO_OK;
+  }
+
+  /* Rows are uploaded a stretch at a time and put in order on the device. */
+  static iso_status pack(iso_queue *queue, const iso_host_weight *weight, iso_buffer *buffer,
+                         uint64_t offset) {
+    int64_t n_rows = weight->dims[0], n_columns = weight->dims[1];
+    int64_t row_bytes = n_columns / W::block_elements * (int64_t)sizeof(typename W::block);
+    int64_t tiles = matmul_count(n_rows, 16), units = matmul_count(n_columns, W::unit);
+    int64_t most = (64 << 20) / (row_bytes * 16) + 1;
+    int64_t stretch = (most < tiles ? most : tiles) * 16;
+    uint8_t *source = nullptr;
+    CUDA_TRY(cudaSetDevice(queue->device->ordinal));
+    CUDA_TRY(cudaMalloc((void **)&source, (size_t)(stretch * row_bytes)));
+    cudaError_t error = cudaSuccess;
+    iso_status status = ISO_OK;
+    for (int64_t row = 0; row < n_rows && error == cudaSuccess && status == ISO_OK;
+         row += stretch) {
+      int64_t rows = n_rows - row < stretch ? n_rows - row : stretch;
+      error = cudaMemcpyAsync(source, (const uint8_t *)weight->data + row * row_bytes,
+                              (size_t)(rows * row_bytes), cudaMemcpyHostToDevice, queue->stream);
+      if (error == cudaSuccess)
+        status = simt_launch(queue, "matmul.pack", matmul_pack<W>,
+                             dim3((unsigned)matmul_count(matmul_count(rows, 16) * units, 8)),
+                             dim3(256), 0, source, row_bytes, rows, n_columns,
+                             buffer->data + offset + row / 16 * units * W::unit_bytes);
+    }
+    /* Products copy weights ahead of their turn: these must be there by then. */
+    cudaError_t done = cudaStreamSynchronize(queue->stream);
+    (void)cudaFree(source);
+    if (status != ISO_OK)
+      return status;
+    CUDA_TRY(error);
+    CUDA_TRY(done);
+    return ISO_OK;
+  }
+};
+
+#define MATMUL_PACKED_RECORD(SCHEME, scheme)                                                       \
+  {                                                                                                \
+    .size = sizeof(iso_kernel), .op = ISO_OP_MATMUL, .name = "matmul." #scheme ".few",             \
+    .schemes = ISO_SCHEME_BIT(ISO_SCHEME_##SCHEME), .activations = SIMT_FLOATS,                    \
+    .layout = MATMUL_LAYOUT_PACKED, .rank = 20, .check = matmul_check_rows,                        \
+    .packed_bytes = matmul_records<matmul_##scheme>::packed_bytes,                                 \
+    .pack = matmul_records<matmul_##scheme>::pack,                                                 \
+    .launch = matmul_records<matmul_##scheme>::launch                                              \
+  }
+
+#endif
