@@ -1,0 +1,178 @@
+/* Hopper's own instructions behind a few functions: products of a group of 4 subgroups with the
+ * right operand in shared memory (wgmma), bulk copies to shared memory, and the barriers they
+ * complete on. PTX ISA 8.0, sections 9.7.14 and 9.7.8.24.
+ *
+ * Everything compiles for other architectures and does nothing there: records that use it refuse
+ * devices of another generation. */
+#ifndef ISOMER_CUDA_HOPPER_H
+#define ISOMER_CUDA_HOPPER_H
+
+#include "backends/simt/matmul_mma.cuh"
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define HOPPER_HAS_WGMMA 1
+#else
+#define HOPPER_HAS_WGMMA 0
+#endif
+
+static inline bool hopper_is_there(const iso_device *device) { return device->generation == 90; }
+
+/* ---- Barriers and copies ----------------------------------------------------------------------
+ */
+
+__device__ __forceinline__ void hopper_barrier_init(uint64_t *barrier, int arrivals) {
+#if HOPPER_HAS_WGMMA
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(mma_shared_address(barrier)),
+               "r"(arrivals)
+               : "memory");
+#endif
+}
+/* Makes barriers that one thread has initialized known to the copy engine. */
+__device__ __forceinline__ void hopper_barrier_fence() {
+#if HOPPER_HAS_WGMMA
+  asm volatile("fence.mbarrier_init.release.cluster; fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void hopper_barrier_arrive(uint64_t *barrier) {
+#if HOPPER_HAS_WGMMA
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(mma_shared_address(barrier))
+               : "memory");
+#endif
+}
+/* Arrives and says how many bytes copies will bring. */
+__device__ __forceinline__ void hopper_barrier_expect(uint64_t *barrier, uint32_t bytes) {
+#if HOPPER_HAS_WGMMA
+  asm volatile(
+      "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(mma_shared_address(barrier)),
+      "r"(bytes)
+      : "memory");
+#endif
+}
+/* Waits for the phase of this parity to end. */
+__device__ __forceinline__ void hopper_barrier_wait(uint64_t *barrier, uint32_t parity) {
+#if HOPPER_HAS_WGMMA
+  asm volatile("{\n"
+               ".reg .pred done;\n"
+               "again:\n"
+               "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+               "@done bra.uni over;\n"
+               "bra.uni again;\n"
+               "over:\n"
+               "}" ::"r"(mma_shared_address(barrier)),
+               "r"(parity)
+               : "memory");
+#endif
+}
+/* Copies bytes, a multiple of 16 as both addresses are, and counts them on the barrier. */
+__device__ __forceinline__ void hopper_copy(void *shared, const void *memory, uint32_t bytes,
+                                            uint64_t *barrier) {
+#if HOPPER_HAS_WGMMA
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, "
+               "[%3];" ::"r"(mma_shared_address(shared)),
+               "l"(memory), "r"(bytes), "r"(mma_shared_address(barrier))
+               : "memory");
+#endif
+}
+/* Threads of a barrier of its own number, 1 to 15. */
+__device__ __forceinline__ void hopper_sync(int number, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
+}
+template <int Registers> __device__ __forceinline__ void hopper_take_registers() {
+#if HOPPER_HAS_WGMMA
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Registers));
+#endif
+}
+template <int Registers> __device__ __forceinline__ void hopper_give_registers() {
+#if HOPPER_HAS_WGMMA
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Registers));
+#endif
+}
+
+/* ---- Products
+ * ------------------------------------------------------------------------------------ */
+
+__device__ __forceinline__ void hopper_product_begin() {
+#if HOPPER_HAS_WGMMA
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void hopper_product_commit() {
+#if HOPPER_HAS_WGMMA
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+#endif
+}
+template <int Newer> __device__ __forceinline__ void hopper_product_wait() {
+#if HOPPER_HAS_WGMMA
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(Newer) : "memory");
+#endif
+}
+
+/* Describes rows of 128 bytes (64 values), whose 16-byte chunks are exchanged by chunk ^ row % 8,
+ * 8 rows after another from a multiple of 1,024 bytes. 16 columns further on is 2 more. */
+__device__ __forceinline__ uint64_t hopper_rows(const void *shared) {
+  uint64_t address = mma_shared_address(shared);
+  return (address & 0x3ffff) >> 4 | (uint64_t)1 << 16 | (uint64_t)64 << 32 | (uint64_t)1 << 62;
+}
+
+/* The shape of a product is part of the instruction's name and of its list of registers. */
+#define HOPPER_WGMMA(n, list, a0, a1, a2, a3, b)                                                   \
+  "{ .reg .pred add; setp.eq.u32 add, 0, 0; wgmma.mma_async.sync.aligned.m64n" n                   \
+  "k16.f32.f16.f16 {" list "}, {" a0 "," a1 "," a2 "," a3 "}, " b ", add, 1, 1, 0; }"
+#define HOPPER_LIST_32                                                                             \
+  "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"                                         \
+  "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
+#define HOPPER_LIST_64                                                                             \
+  HOPPER_LIST_32 ","                                                                               \
+                 "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"                \
+                 "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+#define HOPPER_LIST_128                                                                            \
+  HOPPER_LIST_64 ","                                                                               \
+                 "%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,"                \
+                 "%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95,"                \
+                 "%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111,"    \
+                 "%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
+#define HOPPER_OUT_8(i)                                                                            \
+  "+f"(sums[i]), "+f"(sums[i + 1]), "+f"(sums[i + 2]), "+f"(sums[i + 3]), "+f"(sums[i + 4]),       \
+      "+f"(sums[i + 5]), "+f"(sums[i + 6]), "+f"(sums[i + 7])
+#define HOPPER_OUT_32_AT(i)                                                                        \
+  HOPPER_OUT_8(i), HOPPER_OUT_8(i + 8), HOPPER_OUT_8(i + 16), HOPPER_OUT_8(i + 24)
+#define HOPPER_OUT_32 HOPPER_OUT_32_AT(0)
+#define HOPPER_OUT_64 HOPPER_OUT_32, HOPPER_OUT_32_AT(32)
+#define HOPPER_OUT_128 HOPPER_OUT_64, HOPPER_OUT_32_AT(64), HOPPER_OUT_32_AT(96)
+
+/* Adds 64 x 16 values in registers (rows 16 w .. of subgroup w, as in mma_add()) times Columns x 16
+ * values in shared memory. Register 4 j + i of the sums: columns 8 j + 2 t + i % 2, row g + i / 2
+ * * 8. */
+template <int Columns> struct hopper_product;
+template <> struct hopper_product<64> {
+  static __device__ __forceinline__ void add(float (&sums)[32], const uint32_t (&left)[4],
+                                             uint64_t right) {
+#if HOPPER_HAS_WGMMA
+    asm volatile(HOPPER_WGMMA("64", HOPPER_LIST_32, "%32", "%33", "%34", "%35", "%36")
+                 : HOPPER_OUT_32
+                 : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "l"(right));
+#endif
+  }
+};
+template <> struct hopper_product<128> {
+  static __device__ __forceinline__ void add(float (&sums)[64], const uint32_t (&left)[4],
+                                             uint64_t right) {
+#if HOPPER_HAS_WGMMA
+    asm volatile(HOPPER_WGMMA("128", HOPPER_LIST_64, "%64", "%65", "%66", "%67", "%68")
+                 : HOPPER_OUT_64
+                 : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "l"(right));
+#endif
+  }
+};
+template <> struct hopper_product<256> {
+  static __device__ __forceinline__ void add(float (&sums)[128], const uint32_t (&left)[4],
+                                             uint64_t right) {
+#if HOPPER_HAS_WGMMA
+    asm volatile(HOPPER_WGMMA("256", HOPPER_LIST_128, "%128", "%129", "%130", "%131", "%132")
+                 : HOPPER_OUT_128
+                 : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "l"(right));
+#endif
+  }
+};
+
+#endif

@@ -1,0 +1,58 @@
+/* Records of matmul_many() for the layout that backends/simt/matmul_few_*.cu pack. */
+#ifndef ISOMER_CUDA_HOPPER_MATMUL_MANY_RECORDS_H
+#define ISOMER_CUDA_HOPPER_MATMUL_MANY_RECORDS_H
+
+#include "backends/cuda/hopper/matmul_many.cuh"
+#include "backends/simt/matmul_records.cuh"
+
+/* From here on this beats going over the weights once for every 8 rows. */
+enum { MANY_LEAST_ROWS = 9 };
+
+static inline iso_refusal matmul_many_check(const iso_device *device,
+                                            const iso_op_arguments *arguments,
+                                            const char **out_detail) {
+  if (!hopper_is_there(device)) {
+    *out_detail = "made for compute capability 9.0";
+    return ISO_REFUSED_DEVICE;
+  }
+  iso_refusal refusal = matmul_check_rows(device, arguments, out_detail);
+  if (refusal != ISO_ACCEPTED)
+    return refusal;
+  int64_t n_rows = matmul_rows(arguments);
+  if (n_rows < MANY_LEAST_ROWS || n_rows > 1 << 24) {
+    *out_detail = "for 9 to 2^24 rows";
+    return ISO_REFUSED_SHAPE;
+  }
+  if (arguments->inputs[1].dims[0] > MANY_FEATURES * 65535) {
+    *out_detail = "more features than a grid holds";
+    return ISO_REFUSED_SIZE;
+  }
+  return ISO_ACCEPTED;
+}
+
+static inline uint64_t matmul_many_scratch(const iso_device *, const iso_op_arguments *arguments) {
+  return matmul_many_workspace(matmul_rows(arguments), arguments->inputs[1].dims[1]);
+}
+
+template <typename W>
+iso_status matmul_many_record_launch(iso_queue *queue, const iso_op_arguments *arguments) {
+  matmul_few_arguments few = matmul_read(arguments);
+  matmul_many_arguments a = {};
+  a.x = few.x, a.y = few.y, a.bias = few.bias, a.weight = few.weight;
+  a.n_features = few.n_features, a.n_columns = few.n_columns, a.n_rows = few.n_rows;
+  return matmul_many_run<W>(queue, "matmul.packed.many", simt_n_units(queue->device),
+                            simt_workspace(arguments), a);
+}
+
+#define MATMUL_MANY_RECORD(SCHEME, scheme)                                                         \
+  {                                                                                                \
+    .size = sizeof(iso_kernel), .op = ISO_OP_MATMUL, .name = "matmul." #scheme ".many",            \
+    .schemes = ISO_SCHEME_BIT(ISO_SCHEME_##SCHEME), .activations = SIMT_FLOATS,                    \
+    .layout = MATMUL_LAYOUT_PACKED, .rank = 30, .check = matmul_many_check,                        \
+    .workspace = matmul_many_scratch,                                                              \
+    .packed_bytes = matmul_records<matmul_##scheme>::packed_bytes,                                 \
+    .pack = matmul_records<matmul_##scheme>::pack,                                                 \
+    .launch = matmul_many_record_launch<matmul_##scheme>                                           \
+  }
+
+#endif
