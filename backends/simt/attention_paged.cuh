@@ -1,0 +1,186 @@
+/* What the fast kernels of paged attention share: operands, masks, and tiles of the caches on their
+ * way to shared memory. */
+#ifndef ISOMER_SIMT_ATTENTION_PAGED_H
+#define ISOMER_SIMT_ATTENTION_PAGED_H
+
+#include "backends/simt/matmul_mma.cuh"
+
+struct attention_cache {
+  const uint8_t *data;
+  int64_t page_bytes, head_bytes, row_bytes; /* from one to the next */
+};
+
+struct attention_operands {
+  simt_rows q, y; /* rows: token * n_heads + head */
+  attention_cache k, v;
+  const int32_t *block_table, *query_start, *query_length, *context_length;
+  const float *slopes; /* NULL: none */
+  int32_t n_tokens, n_heads, n_kv_heads, group, page_size, n_pages, n_blocks, n_sequences;
+  float scale, soft_cap;
+  uint32_t causal, window;
+};
+
+static inline attention_cache attention_cache_of(const iso_tensor &tensor) {
+  return {simt_address(tensor), tensor.strides[0], tensor.strides[1], tensor.strides[2]};
+}
+
+static inline attention_operands attention_read(const iso_op_arguments *arguments) {
+  auto *attributes = (const iso_paged_attention_attributes *)arguments->attributes;
+  const iso_tensor *inputs = arguments->inputs;
+  attention_operands o = {};
+  o.q = simt_rows_of(inputs[0]);
+  o.y = simt_rows_of(arguments->outputs[0]);
+  o.k = attention_cache_of(inputs[1]);
+  o.v = attention_cache_of(inputs[2]);
+  o.block_table = (const int32_t *)simt_address(inputs[3]);
+  o.query_start = (const int32_t *)simt_address(inputs[4]);
+  o.query_length = (const int32_t *)simt_address(inputs[5]);
+  o.context_length = (const int32_t *)simt_address(inputs[6]);
+  o.slopes = (const float *)simt_address(inputs[7]);
+  o.n_tokens = (int32_t)inputs[0].dims[0];
+  o.n_heads = (int32_t)inputs[0].dims[1];
+  o.n_pages = (int32_t)inputs[1].dims[0];
+  o.n_kv_heads = (int32_t)inputs[1].dims[1];
+  o.group = o.n_heads / o.n_kv_heads;
+  o.page_size = (int32_t)inputs[1].dims[2];
+  o.n_sequences = (int32_t)inputs[3].dims[0];
+  o.n_blocks = (int32_t)inputs[3].dims[1];
+  o.scale = attributes->scale != 0 ? attributes->scale : 1.0f / sqrtf((float)inputs[0].dims[2]);
+  o.soft_cap = attributes->soft_cap;
+  o.causal = attributes->causal;
+  o.window = attributes->window;
+  return o;
+}
+
+/* A part of a sequence's rows. */
+struct attention_tile {
+  int sequence;             /* -1: none */
+  int row, n_rows;          /* within the sequence */
+  int token, position;      /* of its first row */
+  int context, first, last; /* positions that some of its rows see */
+};
+
+/* The index-th of all tiles of `tile_rows` rows, sequences in order. Every lane of a subgroup asks
+ * for the same one. */
+__device__ inline attention_tile attention_find_tile(const attention_operands &o, int index,
+                                                     int tile_rows) {
+  attention_tile tile = {};
+  tile.sequence = -1;
+  int lane = threadIdx.x % SIMT_SUBGROUP;
+  for (int base = 0; base < o.n_sequences; base += SIMT_SUBGROUP) {
+    int s = base + lane;
+    int length = s < o.n_sequences ? o.query_length[s] : 0;
+    int tiles = length > 0 ? (length + tile_rows - 1) / tile_rows : 0, sum = tiles;
+#pragma unroll
+    for (int step = 1; step < SIMT_SUBGROUP; step *= 2) {
+      int below = __shfl_up_sync(0xffffffffu, sum, step);
+      sum += lane >= step ? below : 0;
+    }
+    int total = simt_shuffle(sum, SIMT_SUBGROUP - 1);
+    if (index < total) {
+      int owner = __ffs((int)__ballot_sync(0xffffffffu, index < sum)) - 1;
+      int before = simt_shuffle(sum - tiles, owner);
+      length = simt_shuffle(length, owner);
+      tile.sequence = base + owner;
+      tile.row = (index - before) * tile_rows;
+      tile.n_rows = min(tile_rows, length - tile.row);
+      tile.token = o.query_start[tile.sequence] + tile.row;
+      tile.context = min(o.context_length[tile.sequence], o.n_blocks * o.page_size);
+      tile.position = tile.context - length + tile.row;
+      int window = (int)o.window;
+      tile.first = window > 0 && tile.position >= window ? tile.position - window + 1 : 0;
+      tile.last = o.causal ? tile.position + tile.n_rows - 1 : tile.context - 1;
+      return tile;
+    }
+    index -= total;
+  }
+  return tile;
+}
+
+/* The page of a position, held to the pool; any page for positions that are not seen. */
+__device__ __forceinline__ int attention_page(const attention_operands &o, const int32_t *table,
+                                              int position, int last) {
+  return min(max(table[min(position, last) / o.page_size], 0), o.n_pages - 1);
+}
+
+/* The row of a position in its page. */
+__device__ __forceinline__ const uint8_t *attention_row(const attention_operands &o,
+                                                        const attention_cache &cache, int page,
+                                                        int kv_head, int position) {
+  return cache.data + page * cache.page_bytes + kv_head * cache.head_bytes +
+         position % o.page_size * cache.row_bytes;
+}
+
+/* Rows of `Dim` 16-bit values in shared memory, cut into chunks of 16 bytes whose places are
+ * exchanged by row: neither 8 rows at one chunk nor 2 rows at 4 chunks meet in a bank. */
+template <int Dim> struct attention_rows {
+  static constexpr int chunks = Dim / 8, stride = (Dim + 63) / 64 * 128;
+  static __device__ __forceinline__ int at(int row, int chunk) {
+    return row * stride + (chunk ^ ((row & 1) << 2 | (row >> 1 & 3))) * 16;
+  }
+  /* A subgroup starts copying Rows rows of a page from `from` on, those of positions [position,
+   * position + Rows). Positions outside [first, last] become zeros: what they hold may be
+   * anything. */
+  template <int Rows>
+  static __device__ __forceinline__ void copy(const uint8_t *from, int64_t row_bytes, int position,
+                                              int first, int last, int lane, uint8_t *shared) {
+#pragma unroll
+    for (int i = 0; i < Rows * chunks / 32; i++) {
+      int index = i * 32 + lane, row = index / chunks, chunk = index % chunks;
+      bool seen = position + row >= first && position + row <= last;
+      mma_copy16(shared + at(row, chunk), from + (seen ? row * row_bytes + chunk * 16 : 0),
+                 seen ? 16 : 0);
+    }
+  }
+};
+
+/* Sums of 16-bit values in shared memory, transposed: four 8 x 8 matrices a subgroup. */
+__device__ __forceinline__ void mma_load_transposed(uint32_t (&out)[4], const void *shared) {
+#if MMA_HAS_UNIT
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
+               : "r"(mma_shared_address(shared))
+               : "memory");
+#endif
+}
+__device__ __forceinline__ uint32_t mma_transpose(uint32_t matrix) {
+  uint32_t out = 0;
+#if MMA_HAS_UNIT
+  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(out) : "r"(matrix));
+#endif
+  return out;
+}
+
+/* What the fast kernels take: caches of one 16-bit type, heads of a few widths, and operands that
+ * can be copied 16 bytes at a time. */
+static inline iso_refusal attention_check(const iso_device *device,
+                                          const iso_op_arguments *arguments,
+                                          const char **out_detail) {
+  const iso_tensor *inputs = arguments->inputs;
+  if (!mma_is_there(device)) {
+    *out_detail = "needs the 16-bit matrix unit of compute capability 8.0";
+    return ISO_REFUSED_DEVICE;
+  }
+  if (inputs[1].scheme != inputs[2].scheme) {
+    *out_detail = "keys and values are of two types";
+    return ISO_REFUSED_SCHEME;
+  }
+  int64_t dim = inputs[0].dims[2];
+  if (dim != inputs[2].dims[3] || (dim != 64 && dim != 96 && dim != 128 && dim != 256)) {
+    *out_detail = "heads must be 64, 96, 128 or 256 wide, values as keys";
+    return ISO_REFUSED_SHAPE;
+  }
+  if (inputs[1].dims[2] % 16 != 0) {
+    *out_detail = "pages of a size that is no multiple of 16";
+    return ISO_REFUSED_SHAPE;
+  }
+  for (int i = 0; i <= 2; i++)
+    for (uint32_t d = 0; d + 1 < inputs[i].n_dims; d++)
+      if (inputs[i].strides[d] % 16 != 0) {
+        *out_detail = "rows must start at multiples of 16 bytes";
+        return ISO_REFUSED_STRIDE;
+      }
+  return ISO_ACCEPTED;
+}
+
+#endif

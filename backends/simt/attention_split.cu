@@ -1,0 +1,68 @@
+/* Attention of few query rows a sequence over f16 and bf16 caches. */
+#include "backends/simt/attention_split.cuh"
+
+namespace {
+
+/* Beyond this many rows a sequence, on average, keys are better shared by more rows. */
+enum { MOST_ROWS = 8 };
+
+attention_split_plan plan_of(const iso_device *device, const iso_op_arguments *arguments) {
+  const iso_tensor *inputs = arguments->inputs;
+  return attention_split_of(simt_n_units(device), inputs[0].dims[0], inputs[3].dims[0],
+                            inputs[0].dims[1], inputs[1].dims[1],
+                            inputs[3].dims[1] * inputs[1].dims[2], inputs[0].dims[2]);
+}
+
+iso_refusal check(const iso_device *device, const iso_op_arguments *arguments,
+                  const char **out_detail) {
+  const iso_tensor *inputs = arguments->inputs;
+  iso_refusal refusal = attention_check(device, arguments, out_detail);
+  if (refusal != ISO_ACCEPTED)
+    return refusal;
+  if (inputs[0].dims[0] > MOST_ROWS * inputs[3].dims[0]) {
+    *out_detail = "more than 8 rows a sequence";
+    return ISO_REFUSED_SHAPE;
+  }
+  attention_split_plan plan = plan_of(device, arguments);
+  if (inputs[1].dims[1] * plan.head_tiles > 65535 || plan.n_splits > 65535) {
+    *out_detail = "more key heads than a grid holds";
+    return ISO_REFUSED_SIZE;
+  }
+  return ISO_ACCEPTED;
+}
+
+uint64_t workspace(const iso_device *device, const iso_op_arguments *arguments) {
+  return plan_of(device, arguments).workspace_bytes;
+}
+
+template <typename V> iso_status launch_typed(iso_queue *queue, const iso_op_arguments *arguments) {
+  attention_operands o = attention_read(arguments);
+  attention_split_plan plan = plan_of(queue->device, arguments);
+  int64_t dim = arguments->inputs[0].dims[2];
+  auto launch = dim == 64    ? attention_split_launch<V, 64>
+                : dim == 96  ? attention_split_launch<V, 96>
+                : dim == 128 ? attention_split_launch<V, 128>
+                             : attention_split_launch<V, 256>;
+  return launch(queue, o, plan, simt_workspace(arguments));
+}
+
+iso_status launch(iso_queue *queue, const iso_op_arguments *arguments) {
+  return arguments->inputs[1].scheme == ISO_SCHEME_F16 ? launch_typed<simt_f16>(queue, arguments)
+                                                       : launch_typed<simt_bf16>(queue, arguments);
+}
+
+const iso_kernel records[] = {
+    {.size = sizeof(iso_kernel),
+     .op = ISO_OP_PAGED_ATTENTION,
+     .name = "paged_attention.split",
+     .schemes = ISO_SCHEME_BIT(ISO_SCHEME_F16) | ISO_SCHEME_BIT(ISO_SCHEME_BF16),
+     .activations = SIMT_FLOATS,
+     .layout = ISO_LAYOUT_PLAIN,
+     .rank = 20,
+     .check = check,
+     .workspace = workspace,
+     .launch = launch}};
+
+} /* namespace */
+
+SIMT_EXPORT_KERNELS(attention_split, records)

@@ -1,0 +1,328 @@
+/* Paged attention of few query rows a sequence: decoding. Memory-bound: every cache row is read
+ * once for all the query heads that share it.
+ *
+ * A tile is up to 8 columns: rows of one sequence times the query heads of one key head. A block
+ * takes a tile and a split of the positions; its subgroups take turns at 16 positions each, with
+ * several steps on their way in a ring of their own, and keep running maxima, sums and weighted
+ * values. Scores are keys (left operand) times queries (right), the result values^T times weights,
+ * so that a column of scores and of results is in the same lanes. Queries and weights are two
+ * 16-bit planes each, so neither loses anything to the matrix unit.
+ *
+ * A second kernel merges the splits and writes y. Lengths are read on the device: grids depend on
+ * the numbers of rows, sequences and blocks alone. */
+#ifndef ISOMER_SIMT_ATTENTION_SPLIT_H
+#define ISOMER_SIMT_ATTENTION_SPLIT_H
+
+#include "backends/simt/attention_paged.cuh"
+
+enum { SPLIT_SUBGROUPS = 4, SPLIT_STEP = 16, SPLIT_COLUMNS = 8 };
+
+struct attention_split_plan {
+  int tile_rows, head_tiles; /* head_tiles: tiles that a group of heads takes */
+  int n_tiles, n_splits;
+  uint64_t workspace_bytes;
+};
+
+/* Partial results: for each (token, head, split) `dim` values, the maximum (in units of log 2) and
+ * the sum. */
+static inline attention_split_plan attention_split_of(int n_units, int64_t n_tokens,
+                                                      int64_t n_sequences, int64_t n_heads,
+                                                      int64_t n_kv_heads, int64_t capacity,
+                                                      int64_t dim) {
+  attention_split_plan plan = {};
+  int group = (int)(n_heads / n_kv_heads);
+  plan.tile_rows = group >= SPLIT_COLUMNS ? 1 : SPLIT_COLUMNS / group;
+  plan.head_tiles = (group + SPLIT_COLUMNS - 1) / SPLIT_COLUMNS;
+  int64_t n_tiles = n_tokens / plan.tile_rows + n_sequences;
+  n_tiles = n_tiles < n_tokens ? n_tiles : n_tokens;
+  int64_t items = n_tiles * plan.head_tiles * n_kv_heads, wanted = 4 * (int64_t)n_units;
+  int64_t most = (capacity + SPLIT_SUBGROUPS * SPLIT_STEP - 1) / (SPLIT_SUBGROUPS * SPLIT_STEP);
+  int64_t n_splits = items > 0 ? (wanted + items - 1) / items : 1;
+  plan.n_tiles = (int)n_tiles;
+  plan.n_splits = (int)(n_splits > most ? most > 0 ? most : 1 : n_splits);
+  /* n_splits (n_tokens) <= wanted / items + 1, and items >= n_tokens / tile_rows at any size */
+  uint64_t entries = (uint64_t)(n_tokens + wanted * plan.tile_rows + 1) * (uint64_t)n_heads;
+  plan.workspace_bytes = entries * (uint64_t)(dim + 2) * sizeof(float);
+  return plan;
+}
+
+template <typename V, int Dim> struct attention_split_shared {
+  static constexpr int tile_bytes = SPLIT_STEP * attention_rows<Dim>::stride;
+  static constexpr int depth = tile_bytes >= 8192 ? 2 : tile_bytes >= 4096 ? 3 : 5;
+  static constexpr int ring_bytes = depth * 2 * tile_bytes;
+  static constexpr int query_bytes = Dim * 2 * 2 * SPLIT_COLUMNS;
+  static constexpr int partial_bytes = SPLIT_SUBGROUPS * SPLIT_COLUMNS * (Dim + 4) * 4;
+  static constexpr int work_bytes = query_bytes + SPLIT_SUBGROUPS * ring_bytes;
+  static constexpr int bytes = work_bytes > partial_bytes ? work_bytes : partial_bytes;
+};
+
+/* Grid: tiles, (key head, tile of its heads), splits. */
+template <typename V, int Dim>
+__global__ void __launch_bounds__(SPLIT_SUBGROUPS * 32)
+    attention_split(const __grid_constant__ attention_operands o, int tile_rows, int head_tiles,
+                    float *partial) {
+  typedef attention_split_shared<V, Dim> shared;
+  extern __shared__ __align__(128) uint8_t memory[];
+  __shared__ float query_scales[SPLIT_COLUMNS];
+  __shared__ float maxima[SPLIT_SUBGROUPS][SPLIT_COLUMNS], totals[SPLIT_SUBGROUPS][SPLIT_COLUMNS];
+  int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+  int kv_head = blockIdx.y / head_tiles, n_splits = gridDim.z;
+  int heads = min(o.group, SPLIT_COLUMNS);
+  int first_head = blockIdx.y % head_tiles * SPLIT_COLUMNS;
+  heads = min(heads, o.group - first_head);
+  first_head += kv_head * o.group;
+  simt_let_later_begin();
+  simt_wait_for_earlier();
+  attention_tile tile = attention_find_tile(o, blockIdx.x, tile_rows);
+  if (tile.sequence < 0)
+    return;
+
+  /* This split's positions, in whole steps of all subgroups. */
+  int base = tile.first / SPLIT_STEP * SPLIT_STEP, round = SPLIT_SUBGROUPS * SPLIT_STEP;
+  int rounds = (tile.last - base) / round + 1, each = (rounds + n_splits - 1) / n_splits;
+  int begin = base + (int)blockIdx.z * each * round;
+  int end = min(begin + each * round, tile.last + 1);
+  const int32_t *table = o.block_table + (int64_t)tile.sequence * o.n_blocks;
+  uint8_t *ring = memory + shared::query_bytes + warp * shared::ring_bytes;
+  int n_steps =
+      begin + warp * SPLIT_STEP < end ? (end - 1 - begin - warp * SPLIT_STEP) / round + 1 : 0;
+  int first_position = begin + warp * SPLIT_STEP;
+  int page = attention_page(o, table, first_position, tile.last); /* of the next step to copy */
+  auto copy = [&](int step, int slot) {
+    if (step < n_steps) {
+      int position = first_position + step * round;
+      uint8_t *at = ring + slot * 2 * shared::tile_bytes;
+      const uint8_t *keys = attention_row(o, o.k, page, kv_head, position);
+      const uint8_t *values = attention_row(o, o.v, page, kv_head, position);
+      page = attention_page(o, table, position + round, tile.last);
+      attention_rows<Dim>::template copy<SPLIT_STEP>(keys, o.k.row_bytes, position, tile.first,
+                                                     tile.last, lane, at);
+      attention_rows<Dim>::template copy<SPLIT_STEP>(values, o.v.row_bytes, position, tile.first,
+                                                     tile.last, lane, at + shared::tile_bytes);
+    }
+    mma_copy_commit();
+  };
+#pragma unroll
+  for (int step = 0; step < shared::depth; step++)
+    copy(step, step);
+
+  /* Queries as planes: [32 elements][plane][column][t] of 16 bytes. */
+  for (int n = warp; n < SPLIT_COLUMNS; n += SPLIT_SUBGROUPS) {
+    int row = n / heads, head = first_head + n % heads;
+    bool exists = row < tile.n_rows && row < tile_rows;
+    const uint8_t *q = o.q.row((int64_t)(tile.token + (exists ? row : 0)) * o.n_heads + head);
+    float values[(Dim + 127) / 128][4] = {}, largest = 0, scale = 1, inverse = 1;
+#pragma unroll
+    for (int c = 0; c < (Dim + 127) / 128; c++) {
+      int k = c * 128 + lane * 4;
+      if (exists && k < Dim)
+        simt_load4(o.q.scheme, q, k, values[c]);
+#pragma unroll
+      for (int i = 0; i < 4; i++)
+        largest = fmaxf(largest, fabsf(values[c][i]));
+    }
+    if constexpr (!__is_same(V, simt_bf16))
+      mma_half_scale(simt_subgroup_reduce(largest, simt_max()), &scale, &inverse);
+    if (lane == 0)
+      query_scales[n] = inverse;
+#pragma unroll
+    for (int c = 0; c < (Dim + 127) / 128; c++) {
+      int k = c * 128 + lane * 4;
+      uint32_t high[2], low[2];
+      for (int p = 0; p < 2; p++)
+        mma_split<V>(values[c][2 * p] * scale, values[c][2 * p + 1] * scale, &high[p], &low[p]);
+      uint8_t *at = memory + k / 32 * 1024 + n * 64 + k % 32 / 8 * 16 + k % 8 / 4 * 8;
+      if (k < Dim) {
+        *(uint2 *)at = make_uint2(high[0], high[1]);
+        *(uint2 *)(at + 512) = make_uint2(low[0], low[1]);
+      }
+    }
+  }
+  __syncthreads();
+
+  /* This lane's two columns: what they see, and how scores become exponents of 2. */
+  float score_scale[2], slope[2];
+  int column_position[2], column_first[2], column_last[2];
+#pragma unroll
+  for (int i = 0; i < 2; i++) {
+    int n = 2 * t + i, row = n / heads;
+    bool exists = row < tile.n_rows && row < tile_rows;
+    score_scale[i] = o.scale * query_scales[n];
+    slope[i] = o.slopes && exists ? o.slopes[first_head + n % heads] : 0.0f;
+    int position = column_position[i] = tile.position + row, window = (int)o.window;
+    column_first[i] = window > 0 && position >= window ? position - window + 1 : 0;
+    column_last[i] = !exists ? -1 : o.causal ? position : tile.context - 1;
+  }
+
+  const float LOG2_E = 1.4426950408889634f;
+  float maximum[2] = {-INFINITY, -INFINITY}, total[2] = {};
+  float result[Dim / 16][4] = {};
+  for (int step = 0, slot = 0; step < n_steps; step++) {
+    int position = first_position + step * round;
+    const uint8_t *keys = ring + slot * 2 * shared::tile_bytes, *values = keys + shared::tile_bytes;
+    mma_copy_wait<shared::depth - 1>();
+    __syncwarp();
+    float sums[2][4] = {};
+#pragma unroll
+    for (int b = 0; b < Dim / 32; b++) {
+      uint4 low_rows = *(const uint4 *)(keys + attention_rows<Dim>::at(g, b * 4 + t));
+      uint4 high_rows = *(const uint4 *)(keys + attention_rows<Dim>::at(g + 8, b * 4 + t));
+      const uint32_t first[4] = {low_rows.x, high_rows.x, low_rows.y, high_rows.y};
+      const uint32_t second[4] = {low_rows.z, high_rows.z, low_rows.w, high_rows.w};
+#pragma unroll
+      for (int plane = 0; plane < 2; plane++) {
+        uint4 q = *(const uint4 *)(memory + b * 1024 + plane * 512 + g * 64 + t * 16);
+        mma_add<V>(sums[plane], first, q.x, q.y);
+        mma_add<V>(sums[plane], second, q.z, q.w);
+      }
+    }
+    /* Element i: position g + i / 2 * 8, column i % 2 of the lane's. */
+    float scores[4], highest[2] = {maximum[0], maximum[1]};
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      int p = position + g + i / 2 * 8, c = i % 2;
+      float score = (sums[0][i] + sums[1][i]) * score_scale[c];
+      if (o.soft_cap > 0)
+        score = o.soft_cap * tanhf(score / o.soft_cap);
+      score = (score + slope[c] * (float)(p - column_position[c])) * LOG2_E;
+      scores[i] = p >= column_first[c] && p <= column_last[c] ? score : -INFINITY;
+      highest[c] = fmaxf(highest[c], scores[i]);
+    }
+    float shrink[2];
+#pragma unroll
+    for (int c = 0; c < 2; c++) {
+#pragma unroll
+      for (int mask = 4; mask < 32; mask *= 2)
+        highest[c] = fmaxf(highest[c], simt_shuffle_xor(highest[c], mask));
+      shrink[c] = maximum[c] == highest[c] ? 1.0f : exp2f(maximum[c] - highest[c]);
+      maximum[c] = highest[c];
+      total[c] *= shrink[c];
+    }
+    float weights[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      weights[i] = scores[i] == -INFINITY ? 0.0f : exp2f(scores[i] - maximum[i % 2]);
+      total[i % 2] += weights[i];
+    }
+    uint32_t high[2], low[2];
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+      mma_split<V>(weights[2 * half], weights[2 * half + 1], &high[half], &low[half]);
+      high[half] = mma_transpose(high[half]), low[half] = mma_transpose(low[half]);
+    }
+#pragma unroll
+    for (int d = 0; d < Dim / 16; d++) {
+      uint32_t left[4];
+      mma_load_transposed(
+          left, values + attention_rows<Dim>::at(lane % 8 + lane / 16 * 8, 2 * d + lane / 8 % 2));
+#pragma unroll
+      for (int i = 0; i < 4; i++)
+        result[d][i] *= shrink[i % 2];
+      mma_add<V>(result[d], left, high[0], high[1]);
+      mma_add<V>(result[d], left, low[0], low[1]);
+    }
+    __syncwarp();
+    copy(step + shared::depth, slot);
+    slot = slot + 1 == shared::depth ? 0 : slot + 1;
+  }
+#pragma unroll
+  for (int c = 0; c < 2; c++)
+#pragma unroll
+    for (int mask = 4; mask < 32; mask *= 2)
+      total[c] += simt_shuffle_xor(total[c], mask);
+
+  /* Merge the subgroups; [subgroup][column][Dim + 4]. */
+  mma_copy_wait<0>();
+  __syncthreads();
+  float *mine = (float *)memory + warp * SPLIT_COLUMNS * (Dim + 4);
+#pragma unroll
+  for (int d = 0; d < Dim / 16; d++)
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+      mine[(2 * t + i % 2) * (Dim + 4) + d * 16 + g + i / 2 * 8] = result[d][i];
+  if (g == 0)
+#pragma unroll
+    for (int c = 0; c < 2; c++)
+      maxima[warp][2 * t + c] = maximum[c], totals[warp][2 * t + c] = total[c];
+  __syncthreads();
+  for (int n = warp; n < min(tile_rows, tile.n_rows) * heads; n += SPLIT_SUBGROUPS) {
+    int64_t token = tile.token + n / heads, head = first_head + n % heads;
+    float *out = partial + ((token * o.n_heads + head) * n_splits + blockIdx.z) * (Dim + 2);
+    float highest = -INFINITY, whole = 0, factors[SPLIT_SUBGROUPS];
+#pragma unroll
+    for (int w = 0; w < SPLIT_SUBGROUPS; w++)
+      highest = fmaxf(highest, maxima[w][n]);
+#pragma unroll
+    for (int w = 0; w < SPLIT_SUBGROUPS; w++) {
+      factors[w] = maxima[w][n] == -INFINITY ? 0.0f : exp2f(maxima[w][n] - highest);
+      whole += totals[w][n] * factors[w];
+    }
+#pragma unroll
+    for (int e = lane; e < Dim; e += 32) {
+      float sum = 0;
+#pragma unroll
+      for (int w = 0; w < SPLIT_SUBGROUPS; w++)
+        sum += ((float *)memory)[(w * SPLIT_COLUMNS + n) * (Dim + 4) + e] * factors[w];
+      out[e] = sum;
+    }
+    if (lane == 0)
+      out[Dim] = highest, out[Dim + 1] = whole;
+  }
+}
+
+/* One subgroup a (token, head). */
+template <int Dim>
+__global__ void __launch_bounds__(128) attention_merge(const __grid_constant__ attention_operands o,
+                                                       int n_splits, const float *partial) {
+  int lane = threadIdx.x % 32;
+  int64_t index = (int64_t)blockIdx.x * 4 + threadIdx.x / 32;
+  if (index >= (int64_t)o.n_tokens * o.n_heads)
+    return;
+  int token = (int)(index / o.n_heads);
+  simt_let_later_begin();
+  simt_wait_for_earlier();
+  bool covered = false;
+  for (int s = lane; s < o.n_sequences; s += 32) {
+    int start = o.query_start[s], length = o.query_length[s];
+    covered |= length > 0 && token >= start && token < start + length;
+  }
+  covered = __any_sync(0xffffffffu, covered);
+  const float *mine = partial + index * n_splits * (Dim + 2);
+  float highest = -INFINITY, whole = 0, sums[Dim / 32] = {};
+  for (int s = lane; covered && s < n_splits; s += 32)
+    highest = fmaxf(highest, mine[s * (Dim + 2) + Dim]);
+  highest = simt_subgroup_reduce(highest, simt_max());
+  for (int s = 0; covered && s < n_splits; s++) {
+    const float *split = mine + s * (Dim + 2);
+    float maximum = split[Dim];
+    if (maximum == -INFINITY)
+      continue;
+    float factor = exp2f(maximum - highest);
+    whole += split[Dim + 1] * factor;
+#pragma unroll
+    for (int j = 0; j < Dim / 32; j++)
+      sums[j] += split[lane + j * 32] * factor;
+  }
+#pragma unroll
+  for (int j = 0; j < Dim / 32; j++)
+    simt_store(o.y.scheme, o.y.row(index), lane + j * 32, covered ? sums[j] / whole : 0.0f);
+}
+
+template <typename V, int Dim>
+iso_status attention_split_launch(iso_queue *queue, const attention_operands &o,
+                                  const attention_split_plan &plan, uint8_t *workspace) {
+  typedef attention_split_shared<V, Dim> shared;
+  if (o.n_tokens == 0)
+    return ISO_OK;
+  ISO_TRY(simt_launch_early(queue, "paged_attention.split", attention_split<V, Dim>,
+                            dim3((unsigned)plan.n_tiles, (unsigned)(o.n_kv_heads * plan.head_tiles),
+                                 (unsigned)plan.n_splits),
+                            dim3(SPLIT_SUBGROUPS * 32), (size_t)shared::bytes, o, plan.tile_rows,
+                            plan.head_tiles, (float *)workspace));
+  int64_t rows = (int64_t)o.n_tokens * o.n_heads;
+  return simt_launch_early(queue, "paged_attention.merge", attention_merge<Dim>,
+                           dim3((unsigned)((rows + 3) / 4)), dim3(128), 0, o, plan.n_splits,
+                           (const float *)workspace);
+}
+
+#endif
