@@ -61,6 +61,7 @@ static iso_status build(iso_engine *engine, const iso_engine_options *given) {
   iso_engine_options *options = &engine->options;
   ISO_TRY(fill_options(given, options));
   ISO_TRY(iso_engine_queue_create(engine));
+  ISO_TRY(iso_drafter_create(engine, &engine->drafter));
   iso_kv_budget budget = {options->kv_memory_bytes, options->memory_utilization};
   ISO_TRY(iso_runtime_create_within(engine->model, &options->runtime,
                                     options->runtime.n_pages ? NULL : &budget, &engine->runtime));
@@ -314,6 +315,7 @@ void iso_engine_destroy(iso_engine *engine) {
   iso_page_pool_destroy(&engine->pool);
   iso_swap_destroy(&engine->swap);
   iso_kv_pages_destroy(&engine->kv);
+  iso_drafter_destroy(&engine->drafter);
   iso_runtime_destroy(engine->runtime);
   iso_sampler_destroy(&engine->sampler);
   iso_text_free(&engine->piece);

@@ -8,7 +8,8 @@
  *   sampler.c    the next token of a row
  *   choices.c    what a step's rows mean: prompts done, tokens taken, choices ended
  *   beam.c       beam search
- *   speculation.c  drafts, and how many are worth it
+ *   speculation.c  how many drafts are worth it, and drafts from a sequence's own tokens
+ *   drafter.c    drafts from a smaller model
  *   answer.c     tokens and text on their way out, stop strings
  *   event.c      events
  *
@@ -24,6 +25,7 @@
 #include <pthread.h>
 
 #include "engine/answer.h"
+#include "engine/drafter.h"
 #include "engine/kv_pages.h"
 #include "engine/page_pool.h"
 #include "engine/runtime.h"
@@ -63,7 +65,7 @@ typedef struct engine_speculation {
   int32_t backoff;
 } engine_speculation;
 
-typedef struct engine_sequence {
+struct engine_sequence {
   engine_request *request;
   int32_t index; /* in the request; also the stream of its draws */
   engine_sequence_state state;
@@ -79,9 +81,11 @@ typedef struct engine_sequence {
   int32_t logit_row, n_logit_rows; /* of this step; the first of them */
   bool draws_on_device;            /* in this step */
   int32_t drafts[ENGINE_MAX_DRAFTS];
+  int32_t n_proposed;    /* of them by the draft model */
+  iso_draft_cache draft; /* of the draft model */
   engine_speculation speculation;
   beam_candidate *candidates; /* beams: what may follow, best first; 2 * beam_width */
-} engine_sequence;
+};
 
 struct engine_request {
   iso_request_id id;
@@ -150,6 +154,7 @@ struct iso_engine {
   iso_kv_pages kv;
   iso_page_pool pool;
   iso_swap_space swap;
+  iso_drafter drafter;
   engine_queue queue;
   pthread_t thread;
   engine_request **requests; /* at hand, in order */
@@ -195,6 +200,9 @@ bool iso_engine_request_is_over(const engine_request *request);
 /* Fills engine->batch. Nothing runs when batch.n is 0. */
 ISO_MUST_CHECK iso_status iso_engine_schedule(iso_engine *engine);
 
+/* Whether a sequence can run in the coming step and has one token to run, of its answer. */
+bool iso_scheduler_decodes(const iso_engine *engine, const engine_sequence *sequence);
+
 /* ---- sequence.c ---------------------------------------------------------------------------- */
 
 static inline int32_t iso_sequence_pending(const engine_sequence *sequence) {
@@ -234,6 +242,10 @@ ISO_MUST_CHECK iso_status iso_sampler_draw(iso_engine *engine, const engine_sequ
 /* Has the device draw the tokens of this step's rows when it can: without penalties, bias and
  * probabilities. The sequence's rows are in the batch. */
 bool iso_sampler_leave_to_device(iso_engine *engine, const engine_sequence *sequence);
+/* Has a device draw behind logit row `row` of its next step what this sequence would draw there,
+ * `ahead` tokens after the next one. Without penalties and bias. */
+void iso_sampler_set_row(iso_runtime *runtime, const engine_sequence *sequence, int32_t row,
+                         int32_t ahead);
 /* The token that the device drew from logit row `row` of the step. */
 ISO_MUST_CHECK iso_status iso_sampler_take(const iso_engine *engine, int32_t row,
                                            int32_t *out_token);
@@ -263,6 +275,8 @@ ISO_MUST_CHECK iso_status iso_beam_advance(iso_engine *engine, engine_request *r
 
 /* ---- speculation.c ------------------------------------------------------------------------- */
 
+/* How many drafts, at most `most`, are worth trying for a sequence in this step. */
+int32_t iso_speculation_wanted(const iso_engine *engine, engine_sequence *sequence, int32_t most);
 /* Proposes up to `most` drafts in sequence->drafts; returns how many. */
 int32_t iso_speculation_propose(const iso_engine *engine, engine_sequence *sequence, int32_t most);
 void iso_speculation_learn(const iso_engine *engine, engine_sequence *sequence, int32_t n_accepted);

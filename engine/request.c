@@ -140,8 +140,10 @@ static iso_status create_sequences(const iso_engine *engine, engine_request *req
     sequence->state = i == 0 ? SEQUENCE_READY : SEQUENCE_BLOCKED;
     sequence->pages = malloc(pages * sizeof *sequence->pages);
     sequence->swapped.slots = engine->swap.n_slots ? malloc(pages * sizeof(int32_t)) : NULL;
+    sequence->draft.pages = engine->drafter.runtime ? malloc(pages * sizeof(int32_t)) : NULL;
     sequence->candidates = n_candidates ? malloc(n_candidates * sizeof(beam_candidate)) : NULL;
     if (!sequence->pages || (engine->swap.n_slots && !sequence->swapped.slots) ||
+        (engine->drafter.runtime && !sequence->draft.pages) ||
         (n_candidates && !sequence->candidates))
       return iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory for a sequence of %d tokens",
                       request->length_limit);
@@ -231,6 +233,7 @@ void iso_engine_request_destroy(engine_request *request) {
     iso_answer_destroy(&request->sequences[i].answer);
     free(request->sequences[i].pages);
     free(request->sequences[i].swapped.slots);
+    free(request->sequences[i].draft.pages);
     free(request->sequences[i].candidates);
   }
   for (int32_t i = 0; i < request->n_finished; i++)

@@ -110,17 +110,23 @@ static bool suits_device(const iso_engine *engine, const engine_sequence *sequen
          sampling->presence_penalty == 0 && sampling->frequency_penalty == 0;
 }
 
-bool iso_sampler_leave_to_device(iso_engine *engine, const engine_sequence *sequence) {
-  if (!suits_device(engine, sequence))
-    return false;
+void iso_sampler_set_row(iso_runtime *runtime, const engine_sequence *sequence, int32_t row,
+                         int32_t ahead) {
   const iso_sampling *sampling = &sequence->request->asked.sampling;
   float parameters[ISO_SAMPLE_PARAMETER_COUNT];
   read_parameters(sampling, parameters);
-  int32_t first = sequence->n_logit_rows - 1 - sequence->n_drafts;
+  parameters[ISO_SAMPLE_REPETITION_PENALTY] = 1;
+  parameters[ISO_SAMPLE_PRESENCE_PENALTY] = parameters[ISO_SAMPLE_FREQUENCY_PENALTY] = 0;
+  iso_runtime_set_sampling(runtime, row, parameters, stream_of(sampling->seed, sequence->index),
+                           (uint32_t)(iso_answer_n_output(&sequence->answer) + ahead));
+}
+
+bool iso_sampler_leave_to_device(iso_engine *engine, const engine_sequence *sequence) {
+  if (!suits_device(engine, sequence))
+    return false;
+  int32_t first = sequence->logit_row + sequence->n_logit_rows - 1 - sequence->n_drafts;
   for (int32_t i = 0; i <= sequence->n_drafts; i++)
-    iso_runtime_set_sampling(engine->runtime, sequence->logit_row + first + i, parameters,
-                             stream_of(sampling->seed, sequence->index),
-                             (uint32_t)(iso_answer_n_output(&sequence->answer) + i));
+    iso_sampler_set_row(engine->runtime, sequence, first + i, i);
   return true;
 }
 

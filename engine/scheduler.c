@@ -31,6 +31,13 @@ static bool decodes(const engine_sequence *sequence) {
   return sequence->n_pages > 0 && iso_sequence_pending(sequence) == 1;
 }
 
+bool iso_scheduler_decodes(const iso_engine *engine, const engine_sequence *sequence) {
+  const engine_request *request = sequence->request;
+  const iso_request *asked = &request->asked;
+  return is_runnable(engine, sequence) && decodes(sequence) && request->is_prompt_done &&
+         asked->beam_width == 0;
+}
+
 /* ---- Pages --------------------------------------------------------------------------------- */
 
 typedef enum victim_class { VICTIM_NONE, VICTIM_HELD, VICTIM_LATER, VICTIM_PAUSED } victim_class;
@@ -170,8 +177,8 @@ static void add_to_batch(plan *self, engine_sequence *sequence) {
   sequence->draws_on_device = iso_sampler_leave_to_device(self->engine, sequence);
   batch->wants_hidden = batch->wants_hidden || sequence->request->asked.embed;
   batch->wants_logits =
-      batch->wants_logits || (sequence->n_logit_rows > 0 && !sequence->request->asked.embed &&
-                              !sequence->draws_on_device);
+      batch->wants_logits ||
+      (sequence->n_logit_rows > 0 && !sequence->request->asked.embed && !sequence->draws_on_device);
 }
 
 static iso_status place_decoding(plan *self, engine_sequence *sequence, place at) {
@@ -249,6 +256,8 @@ static int32_t begin(iso_engine *engine) {
 iso_status iso_engine_schedule(iso_engine *engine) {
   if (engine->options.batching == ISO_BATCHING_STATIC)
     form_batch(engine);
+  if (engine->options.speculation == ISO_SPECULATION_DRAFT)
+    ISO_TRY(iso_drafter_run(engine));
   plan self = {.engine = engine,
                .tokens_left = engine->max_tokens - begin(engine),
                .logit_rows_left = engine->max_logit_rows - engine->max_sequences};

@@ -82,6 +82,7 @@ static void release_pages(iso_engine *engine, engine_sequence *sequence) {
 
 void iso_sequence_drop_pages(iso_engine *engine, engine_sequence *sequence) {
   release_pages(engine, sequence);
+  iso_drafter_release(&engine->drafter, sequence);
   iso_swap_release(&engine->swap, &sequence->swapped);
 }
 
@@ -115,6 +116,7 @@ iso_status iso_sequence_preempt(iso_engine *engine, engine_sequence *sequence) {
     engine->stats.n_swapped_pages += (uint64_t)n_pages;
   }
   release_pages(engine, sequence);
+  iso_drafter_release(&engine->drafter, sequence);
   sequence->request->usage.n_preempted++;
   engine->stats.n_preempted++;
   return ISO_OK;

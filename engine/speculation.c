@@ -21,7 +21,7 @@ static int32_t look_up(const int32_t *tokens, int32_t n, int32_t *drafts, int32_
   return 0;
 }
 
-int32_t iso_speculation_propose(const iso_engine *engine, engine_sequence *sequence, int32_t most) {
+int32_t iso_speculation_wanted(const iso_engine *engine, engine_sequence *sequence, int32_t most) {
   engine_speculation *self = &sequence->speculation;
   if (self->pause > 0) {
     self->pause--;
@@ -30,15 +30,21 @@ int32_t iso_speculation_propose(const iso_engine *engine, engine_sequence *seque
   if (self->limit == 0)
     self->limit = FIRST_LIMIT;
   most = self->limit < most ? self->limit : most;
-  most = engine->options.max_draft_tokens < most ? engine->options.max_draft_tokens : most;
+  return engine->options.max_draft_tokens < most ? engine->options.max_draft_tokens : most;
+}
+
+int32_t iso_speculation_propose(const iso_engine *engine, engine_sequence *sequence, int32_t most) {
+  if (engine->options.speculation == ISO_SPECULATION_DRAFT)
+    return sequence->n_proposed < most ? sequence->n_proposed : most;
   return look_up(sequence->answer.tokens, (int32_t)sequence->answer.n_tokens, sequence->drafts,
-                 most);
+                 iso_speculation_wanted(engine, sequence, most));
 }
 
 /* All right: twice as many next time. None: a pause that doubles. */
 void iso_speculation_learn(const iso_engine *engine, engine_sequence *sequence,
                            int32_t n_accepted) {
   engine_speculation *self = &sequence->speculation;
+  iso_drafter_learn(sequence, n_accepted);
   if (n_accepted == 0) {
     self->backoff = self->backoff == 0 ? 1 : 2 * self->backoff;
     self->backoff = self->backoff > LONGEST_BACKOFF ? LONGEST_BACKOFF : self->backoff;

@@ -257,10 +257,12 @@ static void print_engine(iso_engine *engine) {
   iso_engine_stats stats;
   iso_engine_get_stats(engine, &stats);
   fprintf(stderr,
-          "%s\n%llu steps of %.2f ms; %llu tokens from the prefix cache, %llu preemptions, "
+          "%s\n%llu steps of %.2f ms, %.3f ms between them; %llu tokens from the prefix cache, "
+          "%llu preemptions, "
           "%llu of %llu drafts accepted\n",
           iso_engine_describe(engine), (unsigned long long)stats.n_steps,
           stats.step_us / 1e3 / (double)(stats.n_steps ? stats.n_steps : 1),
+          stats.idle_us / 1e3 / (double)(stats.n_steps ? stats.n_steps : 1),
           (unsigned long long)stats.n_prefix_hit_tokens, (unsigned long long)stats.n_preempted,
           (unsigned long long)stats.n_accepted, (unsigned long long)stats.n_drafted);
 }

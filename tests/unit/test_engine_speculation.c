@@ -1,25 +1,28 @@
 /* Drafts change how fast tokens come, never which. */
 #include "tests/unit/engine_case.h"
 
-static iso_model *model;
+static iso_model *model, *other; /* of the same vocabulary */
 static collected plain, drafted;
 
 static int open_model(void **state) {
   (void)state;
   model = open_case_model();
+  iso_model_options options = {.no_tokenizer = true};
+  CHECK(iso_model_open(TEST_SOURCE_DIR "/tests/golden/models/llama-yarn", &options, &other));
   return 0;
 }
 
 static int close_model(void **state) {
   (void)state;
+  iso_model_close(other);
   iso_model_close(model);
   return 0;
 }
 
-static iso_engine *make_drafting(iso_speculation kind) {
+static iso_engine *make_drafting(iso_speculation kind, const iso_model *draft) {
   iso_engine_options options = case_options();
   options.speculation = kind;
-  options.draft_model = kind == ISO_SPECULATION_DRAFT ? model : NULL;
+  options.draft_model = draft;
   return make_engine(model, &options);
 }
 
@@ -32,7 +35,8 @@ static void fill_repeating(int32_t *prompt, int32_t n, uint32_t seed) {
 
 static void test_same_greedy_tokens(void **state) {
   (void)state;
-  iso_engine *without = make_engine(model, NULL), *with = make_drafting(ISO_SPECULATION_NGRAM);
+  iso_engine *without = make_engine(model, NULL),
+             *with = make_drafting(ISO_SPECULATION_NGRAM, NULL);
   int32_t prompt[CASE_CONTEXT];
   for (uint32_t seed = 0; seed < 10; seed++) {
     fill_repeating(prompt, 50, seed);
@@ -70,7 +74,8 @@ static iso_request few_tokens(const int32_t *prompt, int32_t n, int32_t max_toke
 /* Sampled tokens are the same too, since a draft is right only when it would have been drawn. */
 static void test_same_sampled_tokens(void **state) {
   (void)state;
-  iso_engine *without = make_engine(model, NULL), *with = make_drafting(ISO_SPECULATION_NGRAM);
+  iso_engine *without = make_engine(model, NULL),
+             *with = make_drafting(ISO_SPECULATION_NGRAM, NULL);
   int32_t prompt[CASE_CONTEXT];
   iso_logit_bias bias[3];
   fill_repeating(prompt, 30, 1);
@@ -92,7 +97,7 @@ static void test_distribution(void **state) {
   (void)state;
   enum { DRAWS = 2400, AT_ONCE = 8 };
   static collected out[AT_ONCE];
-  iso_engine *with = make_drafting(ISO_SPECULATION_NGRAM);
+  iso_engine *with = make_drafting(ISO_SPECULATION_NGRAM, NULL);
   /* Whatever comes after the last 50, the two have been there, and something is drafted. */
   int32_t prompt[11] = {50, 50, 51, 50, 51, 52, 50, 52, 51, 50};
   iso_logit_bias bias[3];
@@ -172,12 +177,96 @@ static void test_together(void **state) {
   iso_engine_destroy(without);
 }
 
+/* ---- A draft model ------------------------------------------------------------------------- */
+
+static iso_request drafted_request(const int32_t *prompt, int32_t n, uint32_t seed) {
+  iso_request request = case_request(prompt, n, 40);
+  request.sampling.temperature = seed % 2 ? 0.7f : 0;
+  request.sampling.top_p = 0.9f;
+  request.sampling.seed = seed;
+  request.sampling.repetition_penalty = seed % 3 ? 1.0f : 1.2f;
+  request.logprobs = seed % 5 == 0;
+  return request;
+}
+
+static void test_draft_models_give_the_same_tokens(void **state) {
+  (void)state;
+  const iso_model *const drafts[] = {model, other};
+  iso_engine *without = make_engine(model, NULL);
+  int32_t prompt[CASE_CONTEXT];
+  for (int d = 0; d < 2; d++) {
+    iso_engine *with = make_drafting(ISO_SPECULATION_DRAFT, drafts[d]);
+    for (uint32_t seed = 1; seed < 12; seed++) {
+      fill_prompt(prompt, 50, seed);
+      iso_request request = drafted_request(prompt, 50, seed);
+      generate(without, request, &plain);
+      generate(with, request, &drafted);
+      assert_same_tokens(&plain, 0, &drafted, 0);
+      if (d == 0 && request.sampling.repetition_penalty == 1)
+        assert_int_equal(drafted.usage.n_accepted, drafted.usage.n_drafted);
+    }
+    iso_engine_stats stats = stats_of(with);
+    print_message("%d of %d drafts accepted\n", (int)stats.n_accepted, (int)stats.n_drafted);
+    assert_true(stats.n_drafted > 0);
+    assert_true(d == 0 ? stats.n_accepted > 200 : stats.n_accepted < stats.n_drafted / 2);
+    assert_idle(with);
+    iso_engine_destroy(with);
+  }
+  iso_engine_destroy(without);
+}
+
+/* Many at once, choices too, in too few pages. */
+static void test_draft_model_together(void **state) {
+  (void)state;
+  enum { N = 12 };
+  static collected out[N];
+  iso_engine_options options = case_options();
+  options.runtime.n_pages = 16;
+  options.speculation = ISO_SPECULATION_DRAFT;
+  options.draft_model = model;
+  iso_engine *with = make_engine(model, &options), *without = make_engine(model, NULL);
+  int32_t prompt[CASE_CONTEXT];
+  memset(out, 0, sizeof out);
+  for (uint32_t i = 0; i < N; i++) {
+    fill_prompt(prompt, 20 + 4 * (int32_t)i, i);
+    iso_request request = drafted_request(prompt, 20 + 4 * (int32_t)i, i);
+    request.n = i % 4 == 0 ? 2 : 1;
+    submit(with, request, &out[i]);
+  }
+  run_all(with);
+  for (uint32_t i = 0; i < N; i++) {
+    fill_prompt(prompt, 20 + 4 * (int32_t)i, i);
+    iso_request request = drafted_request(prompt, 20 + 4 * (int32_t)i, i);
+    request.n = i % 4 == 0 ? 2 : 1;
+    generate(without, request, &plain);
+    for (int c = 0; c < request.n; c++)
+      assert_same_tokens(&plain, c, &out[i], c);
+  }
+  assert_true(stats_of(with).n_accepted > 0);
+  assert_true(stats_of(with).n_preempted > 0);
+  assert_idle(with);
+  iso_engine_destroy(with);
+  iso_engine_destroy(without);
+}
+
+static void test_draft_model_must_fit(void **state) {
+  (void)state;
+  iso_engine_options options = case_options();
+  options.speculation = ISO_SPECULATION_DRAFT;
+  iso_engine *engine;
+  assert_int_equal(iso_engine_create(model, &options, &engine), ISO_ERROR_INVALID_ARGUMENT);
+  assert_non_null(strstr(iso_status_message(), "draft model"));
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_same_greedy_tokens),
       cmocka_unit_test(test_same_sampled_tokens),
       cmocka_unit_test(test_distribution),
       cmocka_unit_test(test_together),
+      cmocka_unit_test(test_draft_models_give_the_same_tokens),
+      cmocka_unit_test(test_draft_model_together),
+      cmocka_unit_test(test_draft_model_must_fit),
   };
   return cmocka_run_group_tests(tests, open_model, close_model);
 }
