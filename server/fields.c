@@ -152,14 +152,56 @@ bool iso_fields_given(const iso_fields *fields, iso_body body, const char *name)
   return row >= 0 && (fields->given[row / 64] >> row % 64 & 1);
 }
 
+/* JSON schemas of the fields that hold more than a plain value. */
+static const struct {
+  const char *name, *schema;
+} shapes[] = {
+    {"messages",
+     "{\"type\":\"array\",\"minItems\":1,\"items\":{\"type\":\"object\","
+     "\"required\":[\"role\",\"content\"],\"properties\":{\"role\":{\"type\":\"string\","
+     "\"enum\":[\"system\",\"user\",\"assistant\",\"tool\",\"developer\"]},"
+     "\"content\":{\"type\":\"string\"}}}}"},
+    {"tools", "{\"type\":[\"array\",\"null\"],\"items\":{\"type\":\"object\"}}"},
+    {"tool_choice", "{\"enum\":[\"none\",\"auto\",null]}"},
+    {"chat_template_kwargs", "{\"type\":[\"object\",\"null\"]}"},
+    {"prompt", "{\"anyOf\":[{\"type\":\"string\"},{\"type\":\"array\"}]}"},
+    {"input", "{\"anyOf\":[{\"type\":\"string\"},{\"type\":\"array\"}]}"},
+    {"inputs", "{\"type\":\"string\"}"},
+    {"tokens", "{\"type\":\"array\",\"items\":{\"type\":\"integer\",\"minimum\":0}}"},
+    {"parameters", "{\"$ref\":\"#/components/schemas/GenerateParameters\"}"},
+    {"stream_options", "{\"type\":[\"object\",\"null\"],\"additionalProperties\":false,"
+                       "\"properties\":{\"include_usage\":{\"type\":\"boolean\"}}}"},
+    {"stop", "{\"anyOf\":[{\"type\":[\"string\",\"null\"],\"minLength\":1},{\"type\":\"array\","
+             "\"maxItems\":16,\"items\":{\"type\":\"string\",\"minLength\":1}}]}"},
+    {"stop_token_ids", "{\"type\":[\"array\",\"null\"],\"maxItems\":64,"
+                       "\"items\":{\"type\":\"integer\",\"minimum\":0}}"},
+    {"logit_bias", "{\"type\":[\"object\",\"null\"],\"additionalProperties\":"
+                   "{\"type\":\"number\",\"minimum\":-100,\"maximum\":100}}"},
+    {"encoding_format", "{\"enum\":[\"float\",\"base64\",null]}"},
+    {"response_format", "{\"type\":[\"object\",\"null\"]}"},
+};
+
+static const char *shape_of(const field_row *row) {
+  for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+    if (strcmp(shapes[i].name, row->name) == 0)
+      return shapes[i].schema;
+  return NULL;
+}
+
 static void write_property(iso_json_writer *w, const field_row *row) {
   static const char *const types[] = {[INT] = "integer",
                                       [LONG] = "integer",
                                       [NUMBER] = "number",
                                       [BOOL] = "boolean",
                                       [STRING] = "string"};
+  const char *shape = shape_of(row);
   iso_json_begin(w, row->name, '{');
-  if (row->kind <= STRING) {
+  iso_json_string(w, "description", row->kind == IGNORED ? "taken, and of no effect" : row->help);
+  if (shape) {
+    iso_json_begin(w, "allOf", '[');
+    iso_json_raw(w, NULL, shape);
+    iso_json_end(w, ']');
+  } else if (row->kind <= STRING) {
     iso_json_begin(w, "type", '[');
     iso_json_string(w, NULL, types[row->kind]);
     iso_json_string(w, NULL, "null");
@@ -169,20 +211,14 @@ static void write_property(iso_json_writer *w, const field_row *row) {
     iso_json_number(w, "minimum", row->min);
     iso_json_number(w, "maximum", row->max);
   }
-  if (row->kind == IGNORED)
-    iso_json_string(w, "description", "taken, and of no effect");
-  else
-    iso_json_string(w, "description", row->help);
-  if (strcmp(row->name, "messages") == 0) {
-    iso_json_string(w, "type", "array");
-    iso_json_begin(w, "items", '{');
-    iso_json_string(w, "type", "object");
-    iso_json_end(w, '}');
-  }
   iso_json_end(w, '}');
 }
 
 void iso_fields_write_schema(iso_json_writer *w, const char *key, iso_body body) {
+  static const char *const needed[ISO_BODY_COUNT] = {
+      [ISO_BODY_CHAT] = "messages",   [ISO_BODY_COMPLETION] = "prompt",
+      [ISO_BODY_VLLM] = "prompt",     [ISO_BODY_TGI] = "inputs",
+      [ISO_BODY_EMBEDDING] = "input", [ISO_BODY_DETOKENIZE] = "tokens"};
   iso_json_begin(w, key, '{');
   iso_json_string(w, "type", "object");
   iso_json_bool(w, "additionalProperties", false);
@@ -191,5 +227,9 @@ void iso_fields_write_schema(iso_json_writer *w, const char *key, iso_body body)
     if (has(&rows[i], body) && rows[i].kind != REFUSED)
       write_property(w, &rows[i]);
   iso_json_end(w, '}');
+  iso_json_begin(w, "required", '[');
+  if (needed[body])
+    iso_json_string(w, NULL, needed[body]);
+  iso_json_end(w, ']');
   iso_json_end(w, '}');
 }

@@ -123,6 +123,11 @@ void iso_json_string(iso_json_writer *w, const char *key, const char *value) {
   iso_json_text(w, key, value, strlen(value));
 }
 
+void iso_json_raw(iso_json_writer *w, const char *key, const char *json) {
+  begin_value(w, key);
+  put(w, json);
+}
+
 void iso_json_text(iso_json_writer *w, const char *key, const char *bytes, size_t length) {
   begin_value(w, key);
   put_escaped(w, bytes, length);

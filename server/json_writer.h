@@ -19,6 +19,8 @@ void iso_json_int(iso_json_writer *writer, const char *key, int64_t value);
 /* Numbers that JSON cannot hold become the largest it can; NaN becomes null. */
 void iso_json_number(iso_json_writer *writer, const char *key, double value);
 void iso_json_string(iso_json_writer *writer, const char *key, const char *value);
+/* A value that is JSON already. */
+void iso_json_raw(iso_json_writer *writer, const char *key, const char *json);
 /* Any bytes: what is not UTF-8 becomes U+FFFD. */
 void iso_json_text(iso_json_writer *writer, const char *key, const char *bytes, size_t length);
 

@@ -120,8 +120,10 @@ static iso_exchange *begin_exchange(iso_http_connection *c) {
 }
 
 const char *iso_http_header(const iso_exchange *x, const char *name) {
+  if (!x->head)
+    return NULL;
   const char *end = x->head + x->head_length;
-  for (const char *at = x->head; at && at < end;) {
+  for (const char *at = x->head; at < end;) {
     const char *value = at + strlen(at) + 1;
     if (value >= end)
       break;
