@@ -78,6 +78,9 @@ static inline void v_store_bf16(uint16_t *p, vfloat a) {
   _mm_storeu_si128((__m128i *)(void *)p, _mm_packus_epi32(_mm256_castsi256_si128(rounded),
                                                           _mm256_extracti128_si256(rounded, 1)));
 }
+static inline vfloat v_set_f16(uint16_t bits) {
+  return _mm256_cvtph_ps(_mm_set1_epi16((int16_t)bits));
+}
 static inline vfloat v_load_i8(const int8_t *p) {
   return _mm256_cvtepi32_ps(
       _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p)));

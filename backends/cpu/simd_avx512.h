@@ -70,6 +70,9 @@ static inline void v_store_bf16(uint16_t *p, vfloat a) {
   rounded = _mm512_mask_or_epi32(rounded, nan, high, _mm512_set1_epi32(0x40));
   _mm256_storeu_si256((__m256i *)(void *)p, _mm512_cvtepi32_epi16(rounded));
 }
+static inline vfloat v_set_f16(uint16_t bits) {
+  return _mm512_cvtph_ps(_mm256_set1_epi16((int16_t)bits));
+}
 static inline vfloat v_load_i8(const int8_t *p) {
   return _mm512_cvtepi32_ps(
       _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p)));

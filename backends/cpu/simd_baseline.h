@@ -1,4 +1,6 @@
 /* simd.h for any target: 4 floats in the compiler's own vectors (SSE2, NEON, ...). */
+#include "quant/half.h"
+
 #define V_WIDTH 4
 #define V_HAS_FMA 0
 typedef float vfloat __attribute__((vector_size(16)));
@@ -81,4 +83,5 @@ static inline void v_store_bf16(uint16_t *p, vfloat a) {
   for (int i = 0; i < V_WIDTH; i++)
     p[i] = iso_bf16_from_f32(a[i]);
 }
+static inline vfloat v_set_f16(uint16_t bits) { return v_set(iso_half_to_float(bits)); }
 static inline vfloat v_load_i8(const int8_t *p) { return (vfloat){p[0], p[1], p[2], p[3]}; }
