@@ -29,3 +29,19 @@ def lines(path, title, x_label, y_label, series, log_x=False):
         axes.legend()
     figure.savefig(path, bbox_inches="tight", metadata={"Date": None})
     pyplot.close(figure)
+
+
+def distributions(path, panels):
+    """Writes one chart a panel, side by side: the share of values within each value. `panels` holds
+    (title, {label: values})."""
+    figure, all_axes = pyplot.subplots(1, len(panels), figsize=(4 * len(panels), 3), sharey=True)
+    for axes, (title, series) in zip(all_axes, panels):
+        for label, values in series.items():
+            shares = [(i + 1) / len(values) for i in range(len(values))]
+            axes.plot(sorted(values), shares, label=label)
+        axes.set_xscale("log")
+        axes.set(title=title, ylim=(0, 1))
+    all_axes[0].yaxis.set_major_formatter("{x:.0%}")
+    all_axes[-1].legend()
+    figure.savefig(path, bbox_inches="tight", metadata={"Date": None})
+    pyplot.close(figure)

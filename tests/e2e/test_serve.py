@@ -2,6 +2,7 @@
 """The server with a tiny model: its protocol, fields, limits and life.   test_serve.py PATH_TO_ISOMER"""
 import http.client
 import json
+import pathlib
 import signal
 import socket
 import subprocess
@@ -208,6 +209,14 @@ class Fields(unittest.TestCase):
                 self.check("/generate", {"inputs": "a", "parameters": {"max_new_tokens": 2, name: value}}, name)
                 n += 1
         print(f"{n} values of fields")
+
+    def test_documentation_names_every_field_and_route(self):
+        text = (pathlib.Path(isomer.SOURCE) / "docs/server.md").read_text()
+        for schema in self.api["components"]["schemas"]:
+            for name in self.api["components"]["schemas"][schema]["properties"]:
+                self.assertTrue(f"`{name}`" in text or schema == "Error", name)
+        for path in self.api["paths"]:
+            self.assertIn(path, text)
 
     def test_what_is_refused_and_why(self):
         for body, param in (({"suffix": "x"}, "suffix"), ({"n": 2, "best_of": 1}, "best_of"),
