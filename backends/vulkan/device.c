@@ -179,6 +179,8 @@ static bool examine(const vulkan_api *api, vulkan_facts *facts, char *out_reason
   if (!missing && (!(v11.subgroupSupportedStages & VK_SHADER_STAGE_COMPUTE_BIT) ||
                    (v11.subgroupSupportedOperations & needed) != needed))
     missing = "subgroup arithmetic in compute shaders";
+  if (!missing && properties.properties.limits.maxComputeWorkGroupInvocations < 256)
+    missing = "workgroups of 256";
   if (!missing && !find_queue_family(api, facts))
     missing = "a compute queue";
   if (!missing &&

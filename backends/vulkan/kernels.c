@@ -66,6 +66,23 @@ const iso_kernel vulkan_kernels[] = {
      .check = vulkan_check_attention,
      .workspace = vulkan_attention_workspace,
      .launch = vulkan_paged_attention},
+    {.size = sizeof(iso_kernel),
+     .op = ISO_OP_SAMPLE,
+     .name = "sample.plain",
+     .schemes = ~(iso_scheme_mask)0,
+     .activations = ~(iso_scheme_mask)0,
+     .layout = ISO_LAYOUT_PLAIN,
+     .check = vulkan_check_rows,
+     .workspace = vulkan_sample_workspace,
+     .launch = vulkan_sample},
+    {.size = sizeof(iso_kernel),
+     .op = ISO_OP_QUANTIZE_ROWS,
+     .name = "quantize_rows.plain",
+     .schemes = ~(iso_scheme_mask)0,
+     .activations = FLOATS,
+     .layout = ISO_LAYOUT_PLAIN,
+     .check = vulkan_check_quantize,
+     .launch = vulkan_quantize_rows},
 };
 
 const uint32_t vulkan_kernel_count = sizeof vulkan_kernels / sizeof *vulkan_kernels;

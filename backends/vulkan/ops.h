@@ -39,5 +39,12 @@ iso_refusal vulkan_check_attention(const iso_device *device, const iso_op_argume
 /* experts.c */
 VULKAN_LAUNCH(vulkan_route_top_k);
 VULKAN_LAUNCH(vulkan_combine_experts);
+/* sample.c */
+VULKAN_LAUNCH(vulkan_sample);
+uint64_t vulkan_sample_workspace(const iso_device *device, const iso_op_arguments *arguments);
+/* quantize.c */
+VULKAN_LAUNCH(vulkan_quantize_rows);
+iso_refusal vulkan_check_quantize(const iso_device *device, const iso_op_arguments *arguments,
+                                  const char **out_detail);
 
 #endif
