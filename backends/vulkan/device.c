@@ -1,5 +1,5 @@
 /* Devices: which there are, which can serve, and opening one. */
-#include "backends/vulkan/vulkan.h"
+#include "backends/vulkan/matrix.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,7 +56,7 @@ static const char *missing_feature(const vulkan_api *api, VkPhysicalDevice physi
   return NULL;
 }
 
-static bool has_extension(const vulkan_api *api, VkPhysicalDevice physical, const char *name) {
+bool vulkan_has_extension(const vulkan_api *api, VkPhysicalDevice physical, const char *name) {
   uint32_t count = 0;
   if (api->vkEnumerateDeviceExtensionProperties(physical, NULL, &count, NULL) != VK_SUCCESS)
     return false;
@@ -130,7 +130,7 @@ static bool find_memory(const vulkan_api *api, vulkan_facts *facts, bool unified
 
 static void describe(vulkan_facts *facts, const VkPhysicalDeviceProperties *properties,
                      const VkPhysicalDeviceVulkan11Properties *v11,
-                     const VkPhysicalDeviceVulkan12Properties *v12) {
+                     const VkPhysicalDeviceVulkan12Properties *v12, const char *tier) {
   iso_device_info *info = &facts->info;
   *info = (iso_device_info){.size = sizeof *info,
                             .kind = properties->deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU
@@ -148,10 +148,27 @@ static void describe(vulkan_facts *facts, const VkPhysicalDeviceProperties *prop
   snprintf(info->name, sizeof info->name, "%s", properties->deviceName);
   for (uint32_t i = 0; i < VK_UUID_SIZE; i++)
     snprintf(info->id + 2 * i, sizeof info->id - 2 * i, "%02x", v11->deviceUUID[i]);
-  snprintf(info->detail, sizeof info->detail, "Vulkan %u.%u.%u, %s %s, plain f32 tier",
+  snprintf(info->detail, sizeof info->detail, "Vulkan %u.%u.%u, %s %s, tier %s",
            VK_API_VERSION_MAJOR(properties->apiVersion),
            VK_API_VERSION_MINOR(properties->apiVersion),
-           VK_API_VERSION_PATCH(properties->apiVersion), v12->driverName, v12->driverInfo);
+           VK_API_VERSION_PATCH(properties->apiVersion), v12->driverName, v12->driverInfo, tier);
+}
+
+/* ISOMER_VULKAN_TIER: "plain" or "matrix" forces one, unset takes the best there is. */
+static bool is_tier(const char *name) {
+  const char *asked = getenv("ISOMER_VULKAN_TIER");
+  return asked && strcmp(asked, name) == 0;
+}
+
+static iso_status check_tier(const vulkan_facts *facts) {
+  const char *asked = getenv("ISOMER_VULKAN_TIER");
+  if (!asked || !*asked || is_tier("plain") || (is_tier("matrix") && facts->has_matrix))
+    return ISO_OK;
+  if (is_tier("matrix"))
+    return vulkan_fail(ISO_ERROR_UNSUPPORTED, "ISOMER_VULKAN_TIER=matrix: %s has %s",
+                       facts->info.name, facts->matrix_missing);
+  return vulkan_fail(ISO_ERROR_INVALID_ARGUMENT,
+                     "ISOMER_VULKAN_TIER is \"%.40s\", not plain or matrix", asked);
 }
 
 /* Fills the facts of `facts->physical`; false with a reason when it cannot serve. */
@@ -197,9 +214,16 @@ static bool examine(const vulkan_api *api, vulkan_facts *facts, char *out_reason
                                         : facts->memory_bytes;
   facts->subgroup_width = v11.subgroupSize;
   facts->shared_bytes = properties.properties.limits.maxComputeSharedMemorySize;
-  facts->has_budget = has_extension(api, facts->physical, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
+  facts->has_budget =
+      vulkan_has_extension(api, facts->physical, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
   memcpy(facts->cache_uuid, properties.properties.pipelineCacheUUID, VK_UUID_SIZE);
-  describe(facts, &properties.properties, &v11, &v12);
+  facts->matrix_missing = vulkan_matrix_missing(api, facts);
+  facts->has_matrix = !facts->matrix_missing && !is_tier("plain");
+  char tier[64] = "matrix";
+  if (!facts->has_matrix)
+    snprintf(tier, sizeof tier, "plain: %s",
+             facts->matrix_missing ? facts->matrix_missing : "ISOMER_VULKAN_TIER says so");
+  describe(facts, &properties.properties, &v11, &v12, tier);
   return true;
 }
 
@@ -259,7 +283,7 @@ static iso_status choose(iso_device *device, uint32_t index) {
   else
     status = vulkan_fail(ISO_ERROR_NOT_FOUND, "there are %u Vulkan devices", list->count);
   free(list);
-  return status;
+  return status == ISO_OK ? check_tier(&device->facts) : status;
 }
 
 static iso_status open_chosen(iso_device *device) {
@@ -268,7 +292,18 @@ static iso_status open_chosen(iso_device *device) {
   for (uint32_t i = 0; i < N_REQUIRED; i++)
     *feature(&chain, i) = VK_TRUE;
   const float priority = 1;
-  const char *extensions[] = {VK_EXT_MEMORY_BUDGET_EXTENSION_NAME};
+  const char *extensions[2];
+  uint32_t n_extensions = 0;
+  if (device->facts.has_budget)
+    extensions[n_extensions++] = VK_EXT_MEMORY_BUDGET_EXTENSION_NAME;
+  VkPhysicalDeviceCooperativeMatrixFeaturesKHR matrix = {
+      .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_KHR,
+      .cooperativeMatrix = VK_TRUE};
+  if (device->facts.has_matrix) {
+    extensions[n_extensions++] = VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME;
+    chain.v12.shaderFloat16 = chain.v12.vulkanMemoryModel = VK_TRUE;
+    chain.v12.pNext = &matrix;
+  }
   VkDeviceQueueCreateInfo queue = {.sType = VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO,
                                    .queueFamilyIndex = device->facts.queue_family,
                                    .queueCount = 1,
@@ -277,7 +312,7 @@ static iso_status open_chosen(iso_device *device) {
                                .pNext = &chain.base,
                                .queueCreateInfoCount = 1,
                                .pQueueCreateInfos = &queue,
-                               .enabledExtensionCount = device->facts.has_budget ? 1 : 0,
+                               .enabledExtensionCount = n_extensions,
                                .ppEnabledExtensionNames = extensions};
   VULKAN_TRY(device->api.vkCreateDevice(device->facts.physical, &create, NULL, &device->handle),
              "opening the device");

@@ -21,28 +21,31 @@
    ISO_SCHEME_BIT(ISO_SCHEME_Q4_K) | ISO_SCHEME_BIT(ISO_SCHEME_Q5_K))
 
 /* An op with a weight: one record for weights as files hold them, one for packed ones. */
-#define WEIGHTED(OP_NAME, kernel_name, function, check_function)                                   \
+#define WEIGHTED(OP_NAME, kernel_name, base_rank, function, check_function, workspace_function)    \
   {.size = sizeof(iso_kernel),                                                                     \
    .op = ISO_OP_##OP_NAME,                                                                         \
    .name = kernel_name ".plain",                                                                   \
    .schemes = WEIGHTS,                                                                             \
    .activations = FLOATS,                                                                          \
    .layout = ISO_LAYOUT_PLAIN,                                                                     \
-   .rank = 1,                                                                                      \
+   .rank = base_rank,                                                                              \
    .check = check_function,                                                                        \
+   .workspace = workspace_function,                                                                \
    .launch = function},                                                                            \
   {                                                                                                \
     .size = sizeof(iso_kernel), .op = ISO_OP_##OP_NAME, .name = kernel_name ".split",              \
     .schemes = VULKAN_SPLIT_SCHEMES, .activations = FLOATS, .layout = VULKAN_LAYOUT_SPLIT,         \
-    .rank = 2, .check = check_function, .packed_bytes = vulkan_packed_bytes, .pack = vulkan_pack,  \
-    .launch = function                                                                             \
+    .rank = 10 + base_rank, .check = check_function, .workspace = workspace_function,              \
+    .packed_bytes = vulkan_packed_bytes, .pack = vulkan_pack, .launch = function                   \
   }
 
 const iso_kernel vulkan_kernels[] = {
-    WEIGHTED(EMBEDDING, "embedding", vulkan_embedding, vulkan_check_rows),
-    WEIGHTED(MATMUL, "matmul.rows", vulkan_matmul_rows, vulkan_check_few_rows),
-    WEIGHTED(MATMUL, "matmul.tiles", vulkan_matmul_tiles, vulkan_check_many_rows),
-    WEIGHTED(GROUPED_MATMUL, "grouped_matmul", vulkan_grouped_matmul, vulkan_check_rows),
+    WEIGHTED(EMBEDDING, "embedding", 1, vulkan_embedding, vulkan_check_rows, NULL),
+    WEIGHTED(MATMUL, "matmul.rows", 1, vulkan_matmul_rows, vulkan_check_few_rows, NULL),
+    WEIGHTED(MATMUL, "matmul.tiles", 1, vulkan_matmul_tiles, vulkan_check_many_rows, NULL),
+    WEIGHTED(MATMUL, "matmul.matrix", 2, vulkan_matmul_matrix, vulkan_check_matrix,
+             vulkan_matrix_workspace),
+    WEIGHTED(GROUPED_MATMUL, "grouped_matmul", 1, vulkan_grouped_matmul, vulkan_check_rows, NULL),
     PLAIN(glu, GLU),
     PLAIN(activate, ACTIVATE),
     PLAIN(add, ADD),

@@ -46,6 +46,7 @@ bool vulkan_api_create(vulkan_api *out_api, char *out_reason) {
     snprintf(out_reason, 256, "the Vulkan loader libvulkan.so.1 is not installed");
     return false;
   }
+  out_api->vkGetInstanceProcAddr = get;
 #define VULKAN_GLOBAL(name) out_api->name = (PFN_##name)get(NULL, #name);
 #include "backends/vulkan/functions.def"
   uint32_t version = VK_API_VERSION_1_0;

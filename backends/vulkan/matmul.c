@@ -1,28 +1,12 @@
 /* Ops with weights: embedding, matmul, grouped_matmul. */
+#include "backends/vulkan/matmul.h"
 #include "backends/vulkan/ops.h"
 #include "backends/vulkan/weights.h"
 
-/* The shader of a family for each scheme of weights. */
-#define BY_SCHEME(family)                                                                          \
-  [ISO_SCHEME_F32] = VULKAN_SHADER_##family##_f32,                                                 \
-  [ISO_SCHEME_F16] = VULKAN_SHADER_##family##_f16,                                                 \
-  [ISO_SCHEME_BF16] = VULKAN_SHADER_##family##_bf16,                                               \
-  [ISO_SCHEME_Q8_0] = VULKAN_SHADER_##family##_q8_0,                                               \
-  [ISO_SCHEME_Q4_0] = VULKAN_SHADER_##family##_q4_0,                                               \
-  [ISO_SCHEME_Q4_1] = VULKAN_SHADER_##family##_q4_1,                                               \
-  [ISO_SCHEME_Q5_0] = VULKAN_SHADER_##family##_q5_0,                                               \
-  [ISO_SCHEME_Q5_1] = VULKAN_SHADER_##family##_q5_1,                                               \
-  [ISO_SCHEME_Q2_K] = VULKAN_SHADER_##family##_q2_k,                                               \
-  [ISO_SCHEME_Q3_K] = VULKAN_SHADER_##family##_q3_k,                                               \
-  [ISO_SCHEME_Q4_K] = VULKAN_SHADER_##family##_q4_k,                                               \
-  [ISO_SCHEME_Q5_K] = VULKAN_SHADER_##family##_q5_k,                                               \
-  [ISO_SCHEME_Q6_K] = VULKAN_SHADER_##family##_q6_k,                                               \
-  [ISO_SCHEME_IQ4_NL] = VULKAN_SHADER_##family##_iq4_nl
-
-static const vulkan_shader embedding_shaders[ISO_SCHEME_COUNT] = {BY_SCHEME(embedding)};
-static const vulkan_shader rows_shaders[ISO_SCHEME_COUNT] = {BY_SCHEME(matmul_rows)};
-static const vulkan_shader tiles_shaders[ISO_SCHEME_COUNT] = {BY_SCHEME(matmul_tiles)};
-static const vulkan_shader grouped_shaders[ISO_SCHEME_COUNT] = {BY_SCHEME(grouped_matmul)};
+static const vulkan_shader embedding_shaders[ISO_SCHEME_COUNT] = {VULKAN_BY_SCHEME(embedding)};
+static const vulkan_shader rows_shaders[ISO_SCHEME_COUNT] = {VULKAN_BY_SCHEME(matmul_rows)};
+static const vulkan_shader tiles_shaders[ISO_SCHEME_COUNT] = {VULKAN_BY_SCHEME(matmul_tiles)};
+static const vulkan_shader grouped_shaders[ISO_SCHEME_COUNT] = {VULKAN_BY_SCHEME(grouped_matmul)};
 
 enum {
   TILE = 64,             /* matmul_tiles.comp */

@@ -16,6 +16,7 @@
 
 /* One instance, and the functions of the only device made from it. */
 typedef struct vulkan_api {
+  PFN_vkGetInstanceProcAddr vkGetInstanceProcAddr;
   VkInstance instance;
 #define VULKAN_GLOBAL(name) PFN_##name name;
 #define VULKAN_INSTANCE(name) PFN_##name name;
@@ -38,6 +39,7 @@ iso_status vulkan_error(VkResult result, const char *what);
 bool vulkan_api_create(vulkan_api *out_api, char *out_reason);
 void vulkan_api_load_device(vulkan_api *api, VkDevice device);
 void vulkan_api_destroy(vulkan_api *api);
+bool vulkan_has_extension(const vulkan_api *api, VkPhysicalDevice physical, const char *name);
 
 /* ---- Device ------------------------------------------------------------------------------- */
 
@@ -49,8 +51,10 @@ typedef struct vulkan_facts {
   uint64_t largest_allocation_bytes;
   uint32_t device_type, staging_type; /* memory types of the two iso_memory_kind */
   uint32_t device_heap;
-  bool host_memory; /* device memory can be mapped at no cost */
-  bool has_budget;  /* VK_EXT_memory_budget */
+  bool host_memory;           /* device memory can be mapped at no cost */
+  const char *matrix_missing; /* what the matrix tier lacks, NULL: nothing */
+  bool has_matrix;            /* it is in use */
+  bool has_budget;            /* VK_EXT_memory_budget */
   uint32_t subgroup_width, n_units, shared_bytes;
   uint8_t cache_uuid[VK_UUID_SIZE];
   iso_device_info info;

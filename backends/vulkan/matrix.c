@@ -1,0 +1,170 @@
+/* matmul for many rows on matrix units: activations and weights become halves in the workspace,
+ * weights a slab of rows at a time, and matmul_matrix.comp multiplies them. */
+#include "backends/vulkan/matmul.h"
+#include "backends/vulkan/ops.h"
+#include "backends/vulkan/weights.h"
+
+enum {
+  LARGE_TILE = 128,
+  SMALL_TILE = 64,
+  LARGE_THREADS = 256,
+  SMALL_THREADS = 128,
+  STEP = 32, /* columns of x come in multiples of it */
+  WORKGROUP = 256,
+  SLAB_BYTES = 64 << 20,
+  ENOUGH_GROUPS = 96 /* below so many large tiles, small ones fill a device better */
+};
+
+static const vulkan_shader decode_shaders[ISO_SCHEME_COUNT] = {VULKAN_BY_SCHEME(decode_rows)};
+
+/* Where things lie in the workspace. */
+typedef struct workspace_plan {
+  uint64_t halves, scales, slab, bytes;
+  uint32_t slab_rows;
+} workspace_plan;
+
+static uint64_t align(uint64_t offset) { return (offset + 255) & ~UINT64_C(255); }
+
+/* Weights of halves that lie well are multiplied where they are. */
+static bool is_direct(const iso_tensor *weight) {
+  return weight->scheme == ISO_SCHEME_F16 && weight->buffer && vulkan_is_vector_weight(weight);
+}
+
+static workspace_plan plan_workspace(uint64_t n_rows, uint64_t n_in, uint64_t n_out) {
+  uint64_t slab_rows = SLAB_BYTES / (n_in * 2) / LARGE_TILE * LARGE_TILE;
+  slab_rows = slab_rows < LARGE_TILE ? LARGE_TILE : slab_rows;
+  workspace_plan plan = {.slab_rows = (uint32_t)(slab_rows < n_out ? slab_rows : n_out)};
+  plan.scales = align(n_rows * n_in * 2);
+  plan.slab = align(plan.scales + n_rows * sizeof(float));
+  plan.bytes = plan.slab + plan.slab_rows * n_in * 2;
+  return plan;
+}
+
+uint64_t vulkan_matrix_workspace(const iso_device *device, const iso_op_arguments *arguments) {
+  (void)device;
+  vulkan_sizes y = vulkan_sizes_of(&arguments->outputs[0]);
+  return plan_workspace(y.n_rows, vulkan_sizes_of(&arguments->inputs[0]).n_columns, y.n_columns)
+      .bytes;
+}
+
+iso_refusal vulkan_check_matrix(const iso_device *device, const iso_op_arguments *arguments,
+                                const char **out_detail) {
+  if (!device->facts.has_matrix) {
+    *out_detail = "the device has no matrix units that Vulkan shows, or they are not asked for";
+    return ISO_REFUSED_DEVICE;
+  }
+  const iso_tensor *x = &arguments->inputs[0];
+  if (x->dims[x->n_dims - 1] % STEP != 0) {
+    *out_detail = "rows are not multiples of 32";
+    return ISO_REFUSED_SHAPE;
+  }
+  return vulkan_check_many_rows(device, arguments, out_detail);
+}
+
+static iso_status convert_rows(iso_queue *queue, const iso_tensor *x, uint64_t halves,
+                               uint64_t scales, vulkan_access source) {
+  vulkan_sizes sizes = vulkan_sizes_of(x);
+  struct {
+    vulkan_rows x;
+    uint64_t halves, scales;
+    uint32_t n_rows, inner_rows, n_columns;
+  } push = {.x = vulkan_rows_of(x),
+            .halves = halves,
+            .scales = scales,
+            .n_rows = sizes.n_rows,
+            .inner_rows = sizes.inner_rows,
+            .n_columns = sizes.n_columns};
+  vulkan_access accesses[] = {source,
+                              {halves, (uint64_t)sizes.n_rows * sizes.n_columns * 2, true},
+                              {scales, (uint64_t)sizes.n_rows * sizeof(float), true}};
+  vulkan_dispatch dispatch = {.shader = VULKAN_SHADER_halves,
+                              .constants = {WORKGROUP, vulkan_type_of(x)},
+                              .n_constants = 2,
+                              .push = &push,
+                              .push_bytes = sizeof push,
+                              .accesses = accesses,
+                              .n_accesses = 3};
+  vulkan_split_groups(sizes.n_rows, dispatch.groups);
+  return vulkan_enqueue(queue, &dispatch);
+}
+
+static iso_status decode_slab(iso_queue *queue, const iso_tensor *weight, uint32_t first,
+                              uint32_t n_rows, uint64_t slab) {
+  vulkan_planes planes = vulkan_planes_of(weight);
+  struct {
+    uint64_t rest, scales, halves;
+    uint32_t first_row, n_rows, n_columns;
+  } push = {.rest = planes.rest,
+            .scales = planes.scales,
+            .halves = slab,
+            .first_row = first,
+            .n_rows = n_rows,
+            .n_columns = (uint32_t)weight->dims[1]};
+  vulkan_access accesses[] = {{slab, (uint64_t)n_rows * push.n_columns * 2, true}};
+  vulkan_dispatch dispatch = {
+      .shader = decode_shaders[weight->scheme],
+      .constants = {WORKGROUP, planes.split,
+                    weight->scheme <= ISO_SCHEME_BF16 && vulkan_is_vector_weight(weight)},
+      .n_constants = 3,
+      .push = &push,
+      .push_bytes = sizeof push,
+      .accesses = accesses,
+      .n_accesses = 1};
+  vulkan_split_groups(vulkan_ceil_div((uint64_t)n_rows * (push.n_columns / 8), WORKGROUP),
+                      dispatch.groups);
+  return vulkan_enqueue(queue, &dispatch);
+}
+
+typedef struct matrix_push {
+  vulkan_rows y;
+  uint64_t x, weight, scales, bias;
+  uint32_t n_rows, n_out, n_in, y_inner_rows, n_tiles, first_column;
+} matrix_push;
+
+/* Multiplies with rows of the weight that lie as halves at push->weight. */
+static iso_status multiply(iso_queue *queue, const iso_op_arguments *arguments, matrix_push *push) {
+  const iso_tensor *y = &arguments->outputs[0];
+  uint64_t large = (uint64_t)vulkan_ceil_div(push->n_rows, LARGE_TILE) *
+                   vulkan_ceil_div(push->n_out, LARGE_TILE);
+  bool is_small = push->n_rows <= SMALL_TILE || large < ENOUGH_GROUPS;
+  uint32_t tile = is_small ? SMALL_TILE : LARGE_TILE;
+  push->n_tiles = vulkan_ceil_div(push->n_out, tile);
+  vulkan_dispatch dispatch = {
+      .shader = is_small ? VULKAN_SHADER_matmul_matrix_small : VULKAN_SHADER_matmul_matrix_large,
+      .constants = {is_small ? SMALL_THREADS : LARGE_THREADS, vulkan_type_of(y), push->bias != 0},
+      .n_constants = 3,
+      .push = push,
+      .push_bytes = sizeof *push};
+  vulkan_split_groups((uint64_t)push->n_tiles * vulkan_ceil_div(push->n_rows, tile),
+                      dispatch.groups);
+  return vulkan_enqueue_op(queue, arguments, &dispatch);
+}
+
+VULKAN_LAUNCH(vulkan_matmul_matrix) {
+  const iso_tensor *x = &arguments->inputs[0], *weight = &arguments->inputs[1];
+  vulkan_sizes sizes = vulkan_sizes_of(&arguments->outputs[0]);
+  uint32_t n_in = vulkan_sizes_of(x).n_columns, n_out = sizes.n_columns;
+  workspace_plan plan = plan_workspace(sizes.n_rows, n_in, n_out);
+  uint64_t base = arguments->workspace->address + arguments->workspace_offset;
+  vulkan_access accesses[VULKAN_MAX_ACCESSES];
+  (void)vulkan_accesses_of(arguments, accesses); /* the first is x */
+  ISO_TRY(convert_rows(queue, x, base, base + plan.scales, accesses[0]));
+  matrix_push push = {.y = vulkan_rows_of(&arguments->outputs[0]),
+                      .x = base,
+                      .scales = base + plan.scales,
+                      .n_rows = sizes.n_rows,
+                      .n_in = n_in,
+                      .y_inner_rows = sizes.inner_rows};
+  uint64_t bias = arguments->n_inputs > 2 ? vulkan_address(&arguments->inputs[2]) : 0;
+  bool direct = is_direct(weight);
+  for (uint32_t first = 0; first < n_out; first += direct ? n_out : plan.slab_rows) {
+    push.first_column = first;
+    push.n_out = direct || n_out - first < plan.slab_rows ? n_out - first : plan.slab_rows;
+    push.weight = direct ? vulkan_address(weight) : base + plan.slab;
+    push.bias = bias ? bias + first * sizeof(float) : 0;
+    if (!direct)
+      ISO_TRY(decode_slab(queue, weight, first, push.n_out, push.weight));
+    ISO_TRY(multiply(queue, arguments, &push));
+  }
+  return ISO_OK;
+}
