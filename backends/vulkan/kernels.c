@@ -21,11 +21,12 @@
    ISO_SCHEME_BIT(ISO_SCHEME_Q4_K) | ISO_SCHEME_BIT(ISO_SCHEME_Q5_K))
 
 /* An op with a weight: one record for weights as files hold them, one for packed ones. */
-#define WEIGHTED(OP_NAME, kernel_name, base_rank, function, check_function, workspace_function)    \
+#define WEIGHTED(OP_NAME, kernel_name, weight_schemes, base_rank, function, check_function,        \
+                 workspace_function)                                                               \
   {.size = sizeof(iso_kernel),                                                                     \
    .op = ISO_OP_##OP_NAME,                                                                         \
    .name = kernel_name ".plain",                                                                   \
-   .schemes = WEIGHTS,                                                                             \
+   .schemes = weight_schemes,                                                                      \
    .activations = FLOATS,                                                                          \
    .layout = ISO_LAYOUT_PLAIN,                                                                     \
    .rank = base_rank,                                                                              \
@@ -39,13 +40,17 @@
     .packed_bytes = vulkan_packed_bytes, .pack = vulkan_pack, .launch = function                   \
   }
 
+/* f32 weights keep f32 products: halves would lose what their files hold. */
+#define MATRIX_WEIGHTS (WEIGHTS & ~ISO_SCHEME_BIT(ISO_SCHEME_F32))
+
 const iso_kernel vulkan_kernels[] = {
-    WEIGHTED(EMBEDDING, "embedding", 1, vulkan_embedding, vulkan_check_rows, NULL),
-    WEIGHTED(MATMUL, "matmul.rows", 1, vulkan_matmul_rows, vulkan_check_few_rows, NULL),
-    WEIGHTED(MATMUL, "matmul.tiles", 1, vulkan_matmul_tiles, vulkan_check_many_rows, NULL),
-    WEIGHTED(MATMUL, "matmul.matrix", 2, vulkan_matmul_matrix, vulkan_check_matrix,
+    WEIGHTED(EMBEDDING, "embedding", WEIGHTS, 1, vulkan_embedding, vulkan_check_rows, NULL),
+    WEIGHTED(MATMUL, "matmul.rows", WEIGHTS, 1, vulkan_matmul_rows, vulkan_check_few_rows, NULL),
+    WEIGHTED(MATMUL, "matmul.tiles", WEIGHTS, 1, vulkan_matmul_tiles, vulkan_check_many_rows, NULL),
+    WEIGHTED(MATMUL, "matmul.matrix", MATRIX_WEIGHTS, 2, vulkan_matmul_matrix, vulkan_check_matrix,
              vulkan_matrix_workspace),
-    WEIGHTED(GROUPED_MATMUL, "grouped_matmul", 1, vulkan_grouped_matmul, vulkan_check_rows, NULL),
+    WEIGHTED(GROUPED_MATMUL, "grouped_matmul", WEIGHTS, 1, vulkan_grouped_matmul, vulkan_check_rows,
+             NULL),
     PLAIN(glu, GLU),
     PLAIN(activate, ACTIVATE),
     PLAIN(add, ADD),
