@@ -36,6 +36,15 @@ uint32_t vulkan_type_of(const iso_tensor *tensor) {
   return tensor->scheme == ISO_SCHEME_F16 ? 1 : tensor->scheme == ISO_SCHEME_BF16 ? 2 : 0;
 }
 
+bool vulkan_is_vector_rows(const iso_tensor *tensor) {
+  int64_t bytes = tensor->scheme == ISO_SCHEME_F32 ? 16 : 8;
+  bool even =
+      vulkan_address(tensor) % (uint64_t)bytes == 0 && tensor->dims[tensor->n_dims - 1] % 4 == 0;
+  for (uint32_t d = 0; d + 1 < tensor->n_dims; d++)
+    even = even && tensor->strides[d] % bytes == 0;
+  return even;
+}
+
 /* An upper bound of the bytes of an operand: whole rows at their strides. */
 static uint64_t extent(const iso_tensor *tensor) {
   if (tensor->layout != ISO_LAYOUT_PLAIN && tensor->buffer)

@@ -154,7 +154,7 @@ static void describe(vulkan_facts *facts, const VkPhysicalDeviceProperties *prop
            VK_API_VERSION_PATCH(properties->apiVersion), v12->driverName, v12->driverInfo, tier);
 }
 
-/* ISOMER_VULKAN_TIER: "plain" or "matrix" forces one, unset takes the best there is. */
+/* ISOMER_VULKAN_TIER: "plain", "matrix" or "matrix2" forces one, unset takes the best there is. */
 static bool is_tier(const char *name) {
   const char *asked = getenv("ISOMER_VULKAN_TIER");
   return asked && strcmp(asked, name) == 0;
@@ -162,13 +162,16 @@ static bool is_tier(const char *name) {
 
 static iso_status check_tier(const vulkan_facts *facts) {
   const char *asked = getenv("ISOMER_VULKAN_TIER");
-  if (!asked || !*asked || is_tier("plain") || (is_tier("matrix") && facts->has_matrix))
+  if (!asked || !*asked || is_tier("plain") || (is_tier("matrix") && facts->has_matrix) ||
+      (is_tier("matrix2") && facts->has_matrix2))
     return ISO_OK;
-  if (is_tier("matrix"))
-    return vulkan_fail(ISO_ERROR_UNSUPPORTED, "ISOMER_VULKAN_TIER=matrix: %s has %s",
-                       facts->info.name, facts->matrix_missing);
+  if (is_tier("matrix") || is_tier("matrix2"))
+    return vulkan_fail(ISO_ERROR_UNSUPPORTED, "ISOMER_VULKAN_TIER=%s: %s has %s", asked,
+                       facts->info.name,
+                       facts->matrix_missing ? facts->matrix_missing
+                                             : "no VK_NV_cooperative_matrix2 as it is needed");
   return vulkan_fail(ISO_ERROR_INVALID_ARGUMENT,
-                     "ISOMER_VULKAN_TIER is \"%.40s\", not plain or matrix", asked);
+                     "ISOMER_VULKAN_TIER is \"%.40s\", not plain, matrix or matrix2", asked);
 }
 
 /* Fills the facts of `facts->physical`; false with a reason when it cannot serve. */
@@ -217,10 +220,17 @@ static bool examine(const vulkan_api *api, vulkan_facts *facts, char *out_reason
   facts->has_budget =
       vulkan_has_extension(api, facts->physical, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
   memcpy(facts->cache_uuid, properties.properties.pipelineCacheUUID, VK_UUID_SIZE);
+  facts->version = properties.properties.apiVersion < api->version
+                       ? properties.properties.apiVersion
+                       : api->version;
   facts->matrix_missing = vulkan_matrix_missing(api, facts);
   facts->has_matrix = !facts->matrix_missing && !is_tier("plain");
-  char tier[64] = "matrix";
-  if (!facts->has_matrix)
+  const char *missing2 = facts->has_matrix ? vulkan_matrix2_missing(api, facts) : "";
+  facts->has_matrix2 = !missing2 && !is_tier("matrix");
+  char tier[64] = "matrix2";
+  if (facts->has_matrix && !facts->has_matrix2)
+    snprintf(tier, sizeof tier, "matrix: %s", missing2 ? missing2 : "ISOMER_VULKAN_TIER says so");
+  else if (!facts->has_matrix)
     snprintf(tier, sizeof tier, "plain: %s",
              facts->matrix_missing ? facts->matrix_missing : "ISOMER_VULKAN_TIER says so");
   describe(facts, &properties.properties, &v11, &v12, tier);
@@ -292,17 +302,17 @@ static iso_status open_chosen(iso_device *device) {
   for (uint32_t i = 0; i < N_REQUIRED; i++)
     *feature(&chain, i) = VK_TRUE;
   const float priority = 1;
-  const char *extensions[2];
+  const char *extensions[3];
   uint32_t n_extensions = 0;
   if (device->facts.has_budget)
     extensions[n_extensions++] = VK_EXT_MEMORY_BUDGET_EXTENSION_NAME;
-  VkPhysicalDeviceCooperativeMatrixFeaturesKHR matrix = {
-      .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_KHR,
-      .cooperativeMatrix = VK_TRUE};
+  vulkan_matrix_features matrix;
   if (device->facts.has_matrix) {
     extensions[n_extensions++] = VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME;
+    if (device->facts.has_matrix2)
+      extensions[n_extensions++] = VK_NV_COOPERATIVE_MATRIX_2_EXTENSION_NAME;
     chain.v12.shaderFloat16 = chain.v12.vulkanMemoryModel = VK_TRUE;
-    chain.v12.pNext = &matrix;
+    chain.v12.pNext = vulkan_matrix_chain(&device->facts, NULL, &matrix);
   }
   VkDeviceQueueCreateInfo queue = {.sType = VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO,
                                    .queueFamilyIndex = device->facts.queue_family,

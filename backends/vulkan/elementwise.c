@@ -14,12 +14,15 @@ static iso_status launch(iso_queue *queue, const iso_op_arguments *arguments, vu
   const iso_tensor *a = &arguments->inputs[0], *b = &arguments->inputs[1];
   const iso_tensor *y = &arguments->outputs[0];
   vulkan_sizes sizes = vulkan_sizes_of(a);
+  bool vector =
+      vulkan_is_vector_rows(a) && vulkan_is_vector_rows(y) && (!has_b || vulkan_is_vector_rows(b));
+  uint32_t columns = vector ? 4 : 1; /* of an invocation */
   element_push push = {.a = vulkan_rows_of(a),
                        .y = vulkan_rows_of(y),
                        .n_rows = sizes.n_rows,
                        .inner_rows = sizes.inner_rows,
                        .n_columns = sizes.n_columns,
-                       .n_chunks = vulkan_ceil_div(sizes.n_columns, WORKGROUP),
+                       .n_chunks = vulkan_ceil_div(sizes.n_columns, WORKGROUP * columns),
                        .scale = scale,
                        .cap = cap};
   if (has_b)
@@ -27,8 +30,8 @@ static iso_status launch(iso_queue *queue, const iso_op_arguments *arguments, vu
   vulkan_dispatch dispatch = {.shader = shader,
                               .constants = {WORKGROUP, vulkan_type_of(a),
                                             has_b ? vulkan_type_of(b) : 0, vulkan_type_of(y), has_b,
-                                            activation},
-                              .n_constants = 6,
+                                            activation, vector},
+                              .n_constants = 7,
                               .push = &push,
                               .push_bytes = sizeof push};
   vulkan_split_groups((uint64_t)sizes.n_rows * push.n_chunks, dispatch.groups);

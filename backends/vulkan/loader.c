@@ -57,10 +57,12 @@ bool vulkan_api_create(vulkan_api *out_api, char *out_reason) {
              VK_API_VERSION_MAJOR(version), VK_API_VERSION_MINOR(version));
     return false;
   }
+  /* SPIR-V 1.6, in which the matrix tiers' shaders are, is part of 1.3. */
+  out_api->version = version < VK_API_VERSION_1_3 ? VK_API_VERSION_1_2 : VK_API_VERSION_1_3;
   VkApplicationInfo application = {.sType = VK_STRUCTURE_TYPE_APPLICATION_INFO,
                                    .pApplicationName = "Isomer",
                                    .pEngineName = "Isomer",
-                                   .apiVersion = VK_API_VERSION_1_2};
+                                   .apiVersion = out_api->version};
   VkInstanceCreateInfo create = {.sType = VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO,
                                  .pApplicationInfo = &application};
   VkResult result = out_api->vkCreateInstance(&create, NULL, &out_api->instance);

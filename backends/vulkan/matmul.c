@@ -11,7 +11,7 @@ static const vulkan_shader grouped_shaders[ISO_SCHEME_COUNT] = {VULKAN_BY_SCHEME
 enum {
   TILE = 64,             /* matmul_tiles.comp */
   TILES_WORKGROUP = 256, /* likewise */
-  ROWS_WORKGROUP = 128,
+  ROWS_WORKGROUP = 256,
   EMBEDDING_WORKGROUP = 64
 };
 
@@ -22,16 +22,6 @@ typedef struct product_push {
 } product_push;
 
 static bool is_float(const iso_tensor *tensor) { return tensor->scheme <= ISO_SCHEME_BF16; }
-
-/* Whether four elements of every row of activations lie at a multiple of their size. */
-static bool is_vector_rows(const iso_tensor *tensor) {
-  int64_t bytes = tensor->scheme == ISO_SCHEME_F32 ? 16 : 8;
-  bool even =
-      vulkan_address(tensor) % (uint64_t)bytes == 0 && tensor->dims[tensor->n_dims - 1] % 4 == 0;
-  for (uint32_t d = 0; d + 1 < tensor->n_dims; d++)
-    even = even && tensor->strides[d] % bytes == 0;
-  return even;
-}
 
 static product_push describe(const iso_op_arguments *arguments) {
   const iso_tensor *x = &arguments->inputs[0], *weight = &arguments->inputs[1];
@@ -53,7 +43,7 @@ static product_push describe(const iso_op_arguments *arguments) {
 static void set_constants(const iso_op_arguments *arguments, bool has_bias, uint32_t workgroup,
                           vulkan_dispatch *dispatch) {
   const iso_tensor *x = &arguments->inputs[0], *weight = &arguments->inputs[1];
-  bool vector = is_vector_rows(x) && (!is_float(weight) || vulkan_is_vector_weight(weight));
+  bool vector = vulkan_is_vector_rows(x) && (!is_float(weight) || vulkan_is_vector_weight(weight));
   uint32_t constants[] = {workgroup,
                           vulkan_type_of(x),
                           vulkan_type_of(&arguments->outputs[0]),
@@ -65,21 +55,21 @@ static void set_constants(const iso_op_arguments *arguments, bool has_bias, uint
     dispatch->constants[i] = constants[i];
 }
 
-/* Rows of a weight to a subgroup: more loads under way, until sums no longer fit in registers or
- * too few subgroups are left. */
-static uint32_t choose_weight_rows(uint32_t n_out, uint32_t n_x_rows) {
-  uint32_t most = n_x_rows > 2 ? 2 : 4;
-  return n_out >= 1024 ? most : n_out >= 256 ? 2 : 1;
-}
+/* Rows of a weight to a subgroup, and steps at a time: both put loads under way, at the cost of
+ * subgroups and of registers. */
+static uint32_t choose_weight_rows(uint32_t n_out) { return n_out >= 2048 ? 2 : 1; }
+
+static uint32_t choose_unroll(uint32_t n_x_rows) { return n_x_rows <= 2 ? 2 : 1; }
 
 static iso_status launch_rows(iso_queue *queue, const iso_op_arguments *arguments,
                               product_push *push, uint32_t n_x_rows, bool has_bias,
                               vulkan_shader shader) {
   vulkan_dispatch dispatch = {.shader = shader, .push = push, .push_bytes = sizeof *push};
   set_constants(arguments, has_bias, ROWS_WORKGROUP, &dispatch);
-  uint32_t n_weight_rows = choose_weight_rows(push->n_out, n_x_rows);
+  uint32_t n_weight_rows = choose_weight_rows(push->n_out);
   dispatch.constants[dispatch.n_constants++] = n_x_rows;
   dispatch.constants[dispatch.n_constants++] = n_weight_rows;
+  dispatch.constants[dispatch.n_constants++] = choose_unroll(n_x_rows);
   uint32_t n_subgroups = ROWS_WORKGROUP / vulkan_queue_device(queue)->facts.subgroup_width;
   push->n_tiles = vulkan_ceil_div(push->n_out, n_weight_rows * (n_subgroups ? n_subgroups : 1));
   vulkan_split_groups((uint64_t)push->n_tiles * vulkan_ceil_div(push->n_rows, n_x_rows),

@@ -5,10 +5,8 @@
 #include "backends/vulkan/weights.h"
 
 enum {
-  LARGE_TILE = 128,
-  SMALL_TILE = 64,
-  LARGE_THREADS = 256,
-  SMALL_THREADS = 128,
+  SLAB_UNIT = 128, /* rows of a slab: whole tiles of any shape */
+  SMALL_ROWS = 64,
   STEP = 32, /* columns of x come in multiples of it */
   WORKGROUP = 256,
   SLAB_BYTES = 64 << 20,
@@ -31,8 +29,8 @@ static bool is_direct(const iso_tensor *weight) {
 }
 
 static workspace_plan plan_workspace(uint64_t n_rows, uint64_t n_in, uint64_t n_out) {
-  uint64_t slab_rows = SLAB_BYTES / (n_in * 2) / LARGE_TILE * LARGE_TILE;
-  slab_rows = slab_rows < LARGE_TILE ? LARGE_TILE : slab_rows;
+  uint64_t slab_rows = SLAB_BYTES / (n_in * 2) / SLAB_UNIT * SLAB_UNIT;
+  slab_rows = slab_rows < SLAB_UNIT ? SLAB_UNIT : slab_rows;
   workspace_plan plan = {.slab_rows = (uint32_t)(slab_rows < n_out ? slab_rows : n_out)};
   plan.scales = align(n_rows * n_in * 2);
   plan.slab = align(plan.scales + n_rows * sizeof(float));
@@ -121,21 +119,41 @@ typedef struct matrix_push {
   uint32_t n_rows, n_out, n_in, y_inner_rows, n_tiles, first_column;
 } matrix_push;
 
+/* Large tiles and small ones of each tier. */
+typedef struct tile_shape {
+  vulkan_shader shader;
+  uint32_t rows, columns, workgroup;
+} tile_shape;
+
+static const tile_shape first_tier[2] = {
+    {VULKAN_SHADER_matmul_matrix_large, 128, 128, 256},
+    {VULKAN_SHADER_matmul_matrix_small, 64, 64, 128},
+};
+static const tile_shape second_tier[2] = {
+    {VULKAN_SHADER_matmul_matrix2_large, 128, 128, 256},
+    {VULKAN_SHADER_matmul_matrix2_small, 64, 64, 128},
+};
+
+/* Large tiles where they are not taller than there are rows, and enough to fill a device. */
+static const tile_shape *choose_shape(const iso_device *device, uint64_t n_rows, uint64_t n_out) {
+  const tile_shape *shape = device->facts.has_matrix2 ? second_tier : first_tier;
+  bool is_large = n_rows > SMALL_ROWS && vulkan_ceil_div(n_rows, shape->rows) *
+                                                 (uint64_t)vulkan_ceil_div(n_out, shape->columns) >=
+                                             ENOUGH_GROUPS;
+  return is_large ? shape : shape + 1;
+}
+
 /* Multiplies with rows of the weight that lie as halves at push->weight. */
 static iso_status multiply(iso_queue *queue, const iso_op_arguments *arguments, matrix_push *push) {
   const iso_tensor *y = &arguments->outputs[0];
-  uint64_t large = (uint64_t)vulkan_ceil_div(push->n_rows, LARGE_TILE) *
-                   vulkan_ceil_div(push->n_out, LARGE_TILE);
-  bool is_small = push->n_rows <= SMALL_TILE || large < ENOUGH_GROUPS;
-  uint32_t tile = is_small ? SMALL_TILE : LARGE_TILE;
-  push->n_tiles = vulkan_ceil_div(push->n_out, tile);
-  vulkan_dispatch dispatch = {
-      .shader = is_small ? VULKAN_SHADER_matmul_matrix_small : VULKAN_SHADER_matmul_matrix_large,
-      .constants = {is_small ? SMALL_THREADS : LARGE_THREADS, vulkan_type_of(y), push->bias != 0},
-      .n_constants = 3,
-      .push = push,
-      .push_bytes = sizeof *push};
-  vulkan_split_groups((uint64_t)push->n_tiles * vulkan_ceil_div(push->n_rows, tile),
+  const tile_shape *shape = choose_shape(vulkan_queue_device(queue), push->n_rows, push->n_out);
+  push->n_tiles = vulkan_ceil_div(push->n_out, shape->columns);
+  vulkan_dispatch dispatch = {.shader = shape->shader,
+                              .constants = {shape->workgroup, vulkan_type_of(y), push->bias != 0},
+                              .n_constants = 3,
+                              .push = push,
+                              .push_bytes = sizeof *push};
+  vulkan_split_groups((uint64_t)push->n_tiles * vulkan_ceil_div(push->n_rows, shape->rows),
                       dispatch.groups);
   return vulkan_enqueue_op(queue, arguments, &dispatch);
 }

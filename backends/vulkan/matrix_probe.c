@@ -43,6 +43,8 @@ const char *vulkan_matrix_missing(const vulkan_api *api, const vulkan_facts *fac
       .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_PROPERTIES};
   VkPhysicalDeviceProperties2 properties = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2,
                                             .pNext = &control};
+  if (facts->version < VK_API_VERSION_1_3)
+    return "no Vulkan 1.3";
   if (!vulkan_has_extension(api, facts->physical, VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME) ||
       !has_features(api, facts->physical))
     return "no VK_KHR_cooperative_matrix";
@@ -50,10 +52,76 @@ const char *vulkan_matrix_missing(const vulkan_api *api, const vulkan_facts *fac
     return "no fragments of 16x16x16 halves";
   if (facts->shared_bytes < SHARED_BYTES)
     return "less than 48 KiB of shared memory";
-  if (!vulkan_has_extension(api, facts->physical, VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME))
-    return "the subgroup width is not known";
   api->vkGetPhysicalDeviceProperties2(facts->physical, &properties);
   if (control.minSubgroupSize != 32 || control.maxSubgroupSize != 32)
     return "subgroups are not of 32";
   return NULL;
+}
+
+/* ---- The second tier ------------------------------------------------------------------------ */
+
+static bool has_features2(const vulkan_api *api, VkPhysicalDevice physical) {
+  VkPhysicalDeviceCooperativeMatrix2FeaturesNV matrix = {
+      .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_2_FEATURES_NV};
+  VkPhysicalDeviceFeatures2 features = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2,
+                                        .pNext = &matrix};
+  api->vkGetPhysicalDeviceFeatures2(physical, &features);
+  return matrix.cooperativeMatrixWorkgroupScope && matrix.cooperativeMatrixFlexibleDimensions &&
+         matrix.cooperativeMatrixPerElementOperations && matrix.cooperativeMatrixTensorAddressing &&
+         matrix.cooperativeMatrixBlockLoads;
+}
+
+/* Whether tiles of `tile` x `tile` halves are offered to workgroups of this many invocations. */
+static bool has_tile(const VkCooperativeMatrixFlexibleDimensionsPropertiesNV *properties,
+                     uint32_t count, uint32_t tile, uint32_t invocations) {
+  for (uint32_t i = 0; i < count; i++) {
+    const VkCooperativeMatrixFlexibleDimensionsPropertiesNV *p = &properties[i];
+    if (p->MGranularity && tile % p->MGranularity == 0 && p->NGranularity &&
+        tile % p->NGranularity == 0 && p->KGranularity && 64 % p->KGranularity == 0 &&
+        (int)p->AType == VK_COMPONENT_TYPE_FLOAT16_KHR &&
+        (int)p->BType == VK_COMPONENT_TYPE_FLOAT16_KHR &&
+        (int)p->CType == VK_COMPONENT_TYPE_FLOAT32_KHR &&
+        (int)p->ResultType == VK_COMPONENT_TYPE_FLOAT32_KHR &&
+        (int)p->scope == VK_SCOPE_WORKGROUP_KHR && p->workgroupInvocations == invocations)
+      return true;
+  }
+  return false;
+}
+
+const char *vulkan_matrix2_missing(const vulkan_api *api, const vulkan_facts *facts) {
+  if (!vulkan_has_extension(api, facts->physical, VK_NV_COOPERATIVE_MATRIX_2_EXTENSION_NAME) ||
+      !has_features2(api, facts->physical))
+    return "no VK_NV_cooperative_matrix2";
+  PFN_vkGetPhysicalDeviceCooperativeMatrixFlexibleDimensionsPropertiesNV get =
+      (PFN_vkGetPhysicalDeviceCooperativeMatrixFlexibleDimensionsPropertiesNV)
+          api->vkGetInstanceProcAddr(
+              api->instance, "vkGetPhysicalDeviceCooperativeMatrixFlexibleDimensionsPropertiesNV");
+  VkCooperativeMatrixFlexibleDimensionsPropertiesNV properties[MAX_PROPERTIES];
+  uint32_t count = MAX_PROPERTIES;
+  for (uint32_t i = 0; i < count; i++)
+    properties[i] = (VkCooperativeMatrixFlexibleDimensionsPropertiesNV){
+        .sType = VK_STRUCTURE_TYPE_COOPERATIVE_MATRIX_FLEXIBLE_DIMENSIONS_PROPERTIES_NV};
+  if (!get || get(facts->physical, &count, properties) < 0 ||
+      !has_tile(properties, count, 64, 128) || !has_tile(properties, count, 128, 256))
+    return "no tiles of 64 and 128 halves";
+  return NULL;
+}
+
+void *vulkan_matrix_chain(const vulkan_facts *facts, void *next,
+                          vulkan_matrix_features *out_features) {
+  *out_features = (vulkan_matrix_features){
+      .matrix = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_KHR,
+                 .pNext = &out_features->maintenance4,
+                 .cooperativeMatrix = VK_TRUE},
+      .maintenance4 = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MAINTENANCE_4_FEATURES,
+                       .pNext = facts->has_matrix2 ? (void *)&out_features->matrix2 : next,
+                       .maintenance4 = VK_TRUE},
+      .matrix2 = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_2_FEATURES_NV,
+                  .pNext = next,
+                  .cooperativeMatrixWorkgroupScope = VK_TRUE,
+                  .cooperativeMatrixFlexibleDimensions = VK_TRUE,
+                  .cooperativeMatrixPerElementOperations = VK_TRUE,
+                  .cooperativeMatrixTensorAddressing = VK_TRUE,
+                  .cooperativeMatrixBlockLoads = VK_TRUE}};
+  return &out_features->matrix;
 }

@@ -35,6 +35,7 @@ struct iso_queue {
   recording *recording; /* non-NULL between record_begin and record_end */
   vulkan_access pending[MAX_PENDING];
   uint32_t n_pending;
+  bool has_transfers; /* among the pending: copies or fills */
   iso_buffer *staging;
   iso_status fault; /* of the device: poisons the timeline */
 };
@@ -55,10 +56,10 @@ iso_status vulkan_queue_staging(iso_queue *queue, uint64_t bytes, iso_buffer **o
 /* ---- Barriers ------------------------------------------------------------------------------- */
 
 static void barrier(iso_queue *queue, VkCommandBuffer commands, VkPipelineStageFlags from,
-                    VkPipelineStageFlags to, VkAccessFlags reads) {
+                    VkPipelineStageFlags to, VkAccessFlags writes, VkAccessFlags accesses) {
   VkMemoryBarrier memory = {.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER,
-                            .srcAccessMask = VK_ACCESS_MEMORY_WRITE_BIT,
-                            .dstAccessMask = reads};
+                            .srcAccessMask = writes,
+                            .dstAccessMask = accesses};
   queue->device->api.vkCmdPipelineBarrier(commands, from, to, 0, 1, &memory, 0, NULL, 0, NULL);
 }
 
@@ -70,19 +71,28 @@ static bool overlaps(const vulkan_access *a, const vulkan_access *b) {
          b->address < a->address + a->bytes;
 }
 
-/* Puts a barrier where one of the accesses needs what is still under way. */
+/* Puts a barrier where one of the accesses needs what is still under way. One between dispatches
+ * alone costs far less than one that copies take part in. */
 static void order(iso_queue *queue, VkCommandBuffer commands, const vulkan_access *accesses,
-                  uint32_t n) {
+                  uint32_t n, bool is_transfer) {
   bool must_wait = queue->n_pending + n > MAX_PENDING;
   for (uint32_t i = 0; i < n && !must_wait; i++)
     for (uint32_t j = 0; j < queue->n_pending && !must_wait; j++)
       must_wait = overlaps(&accesses[i], &queue->pending[j]);
+  if (must_wait && (is_transfer || queue->has_transfers))
+    barrier(queue, commands, WORK, WORK, VK_ACCESS_MEMORY_WRITE_BIT,
+            VK_ACCESS_MEMORY_READ_BIT | VK_ACCESS_MEMORY_WRITE_BIT);
+  else if (must_wait)
+    barrier(queue, commands, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT,
+            VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT, VK_ACCESS_SHADER_WRITE_BIT,
+            VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT);
   if (must_wait) {
-    barrier(queue, commands, WORK, WORK, VK_ACCESS_MEMORY_READ_BIT | VK_ACCESS_MEMORY_WRITE_BIT);
     queue->n_pending = 0;
+    queue->has_transfers = false;
   }
   for (uint32_t i = 0; i < n; i++)
     queue->pending[queue->n_pending++] = accesses[i];
+  queue->has_transfers |= is_transfer;
 }
 
 /* ---- Command buffers ------------------------------------------------------------------------ */
@@ -117,14 +127,17 @@ static iso_status begin(iso_queue *queue, VkCommandBuffer commands, VkCommandBuf
   VkCommandBufferBeginInfo info = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO,
                                    .flags = use};
   VULKAN_TRY(queue->device->api.vkBeginCommandBuffer(commands, &info), "a command buffer");
-  barrier(queue, commands, WORK, WORK, VK_ACCESS_MEMORY_READ_BIT | VK_ACCESS_MEMORY_WRITE_BIT);
+  barrier(queue, commands, WORK, WORK, VK_ACCESS_MEMORY_WRITE_BIT,
+          VK_ACCESS_MEMORY_READ_BIT | VK_ACCESS_MEMORY_WRITE_BIT);
   queue->n_pending = 0;
+  queue->has_transfers = false;
   queue->n_commands = 0;
   return ISO_OK;
 }
 
 static iso_status end(iso_queue *queue, VkCommandBuffer commands) {
-  barrier(queue, commands, WORK, VK_PIPELINE_STAGE_HOST_BIT, VK_ACCESS_HOST_READ_BIT);
+  barrier(queue, commands, WORK, VK_PIPELINE_STAGE_HOST_BIT, VK_ACCESS_MEMORY_WRITE_BIT,
+          VK_ACCESS_HOST_READ_BIT);
   queue->n_pending = 0;
   VULKAN_TRY(queue->device->api.vkEndCommandBuffer(commands), "a command buffer");
   return ISO_OK;
@@ -201,7 +214,7 @@ iso_status vulkan_enqueue(iso_queue *queue, const vulkan_dispatch *dispatch) {
   ISO_TRY(vulkan_pipeline_get(queue->device, dispatch->shader, dispatch->constants,
                               dispatch->n_constants, &pipeline));
   ISO_TRY(open_commands(queue, &commands));
-  order(queue, commands, dispatch->accesses, dispatch->n_accesses);
+  order(queue, commands, dispatch->accesses, dispatch->n_accesses, false);
   api->vkCmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline);
   api->vkCmdPushConstants(commands, queue->device->layout, VK_SHADER_STAGE_COMPUTE_BIT, 0,
                           dispatch->push_bytes, dispatch->push);
@@ -226,7 +239,7 @@ static iso_status queue_copy(iso_queue *queue, iso_buffer *target, uint64_t targ
   ISO_TRY(open_commands(queue, &commands));
   vulkan_access accesses[] = {{target->address + target_offset, bytes, true},
                               {source->address + source_offset, bytes, false}};
-  order(queue, commands, accesses, 2);
+  order(queue, commands, accesses, 2, true);
   VkBufferCopy region = {source_offset, target_offset, bytes};
   queue->device->api.vkCmdCopyBuffer(commands, source->handle, target->handle, 1, &region);
   return enqueued(queue);
@@ -265,7 +278,7 @@ static iso_status queue_fill(iso_queue *queue, iso_buffer *target, uint64_t offs
   VkCommandBuffer commands;
   ISO_TRY(open_commands(queue, &commands));
   vulkan_access access = {target->address + offset + head, words, true};
-  order(queue, commands, &access, 1);
+  order(queue, commands, &access, 1, true);
   queue->device->api.vkCmdFillBuffer(commands, target->handle, offset + head, words,
                                      value * 0x01010101u);
   return enqueued(queue);

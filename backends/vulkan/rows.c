@@ -28,12 +28,14 @@ static iso_status launch_norm(iso_queue *queue, const iso_op_arguments *argument
                     .n_columns = sizes.n_columns,
                     .epsilon = epsilon,
                     .weight_offset = weight_offset};
-  vulkan_dispatch dispatch = {.shader = shader,
-                              .constants = {workgroup_for(sizes.n_columns), vulkan_type_of(x),
-                                            vulkan_type_of(y), push.bias != 0},
-                              .n_constants = 4,
-                              .push = &push,
-                              .push_bytes = sizeof push};
+  bool vector = vulkan_is_vector_rows(x) && vulkan_is_vector_rows(y) && push.weight % 16 == 0;
+  uint32_t workgroup = workgroup_for(vector ? sizes.n_columns / 2 : sizes.n_columns);
+  vulkan_dispatch dispatch = {
+      .shader = shader,
+      .constants = {workgroup, vulkan_type_of(x), vulkan_type_of(y), push.bias != 0, vector},
+      .n_constants = 5,
+      .push = &push,
+      .push_bytes = sizeof push};
   vulkan_split_groups(sizes.n_rows, dispatch.groups);
   return vulkan_enqueue_op(queue, arguments, &dispatch);
 }

@@ -16,6 +16,7 @@
 
 /* One instance, and the functions of the only device made from it. */
 typedef struct vulkan_api {
+  uint32_t version; /* of the instance */
   PFN_vkGetInstanceProcAddr vkGetInstanceProcAddr;
   VkInstance instance;
 #define VULKAN_GLOBAL(name) PFN_##name name;
@@ -51,10 +52,11 @@ typedef struct vulkan_facts {
   uint64_t largest_allocation_bytes;
   uint32_t device_type, staging_type; /* memory types of the two iso_memory_kind */
   uint32_t device_heap;
-  bool host_memory;           /* device memory can be mapped at no cost */
-  const char *matrix_missing; /* what the matrix tier lacks, NULL: nothing */
-  bool has_matrix;            /* it is in use */
-  bool has_budget;            /* VK_EXT_memory_budget */
+  bool host_memory;             /* device memory can be mapped at no cost */
+  const char *matrix_missing;   /* what the matrix tier lacks, NULL: nothing */
+  bool has_matrix, has_matrix2; /* they are in use; the second implies the first */
+  uint32_t version;             /* of Vulkan, that loader and driver share */
+  bool has_budget;              /* VK_EXT_memory_budget */
   uint32_t subgroup_width, n_units, shared_bytes;
   uint8_t cache_uuid[VK_UUID_SIZE];
   iso_device_info info;
@@ -154,6 +156,8 @@ uint64_t vulkan_address(const iso_tensor *tensor); /* 0 when absent */
 vulkan_rows vulkan_rows_of(const iso_tensor *tensor);
 vulkan_sizes vulkan_sizes_of(const iso_tensor *tensor);
 uint32_t vulkan_type_of(const iso_tensor *tensor); /* FLOAT_ constants of shaders/types.glsl */
+/* Whether four elements of every row of activations lie at a multiple of their size. */
+bool vulkan_is_vector_rows(const iso_tensor *tensor);
 /* The accesses of all operands and of the workspace; returns how many. */
 uint32_t vulkan_accesses_of(const iso_op_arguments *arguments,
                             vulkan_access out_accesses[VULKAN_MAX_ACCESSES]);

@@ -1,5 +1,6 @@
-/* The frame of ops on one element at a time: y = ELEMENT(a, b), b being 0 where HAS_B is 0.
- * The including file defines ELEMENT before. A workgroup takes WORKGROUP columns of a row. */
+/* The frame of ops on one element at a time: y = element(a, b), b being 0 where HAS_B is 0.
+ * The including file defines element() and then takes ELEMENTWISE_MAIN. An invocation takes one
+ * column of a row, or four where rows are whole vectors. */
 #include "types.glsl"
 #include "functions.glsl"
 #include "groups.glsl"
@@ -10,10 +11,11 @@ layout(constant_id = 2) const uint TYPE_B = 0;
 layout(constant_id = 3) const uint TYPE_Y = 0;
 layout(constant_id = 4) const uint HAS_B = 0;
 layout(constant_id = 5) const uint ACTIVATION = 0;
+layout(constant_id = 6) const uint IS_VECTOR = 0;
 
 layout(push_constant) uniform Push {
   Rows a, b, y;
-  uint n_rows, inner_rows, n_columns, n_chunks; /* chunks of WORKGROUP columns in a row */
+  uint n_rows, inner_rows, n_columns, n_chunks; /* workgroups to a row */
   float scale, cap;
 };
 
@@ -21,10 +23,19 @@ layout(push_constant) uniform Push {
   void main() {                                                                                  \
     uint group = group_index(), r = group / n_chunks;                                            \
     uint i = group % n_chunks * WORKGROUP + gl_LocalInvocationID.x;                              \
-    if (r >= n_rows || i >= n_columns)                                                           \
+    if (r >= n_rows || i >= (IS_VECTOR != 0 ? n_columns / 4 : n_columns))                        \
       return;                                                                                    \
-    float value = load_element(row_of(a, r, inner_rows), i, TYPE_A), other = 0;                  \
+    uint64_t from = row_of(a, r, inner_rows), to = row_of(y, r, inner_rows);                     \
+    uint64_t beside = row_of(b, r, inner_rows);                                                  \
+    if (IS_VECTOR == 0) {                                                                        \
+      float other = HAS_B != 0 ? load_element(beside, i, TYPE_B) : 0.0;                          \
+      store_element(to, i, TYPE_Y, element(load_element(from, i, TYPE_A), other));               \
+      return;                                                                                    \
+    }                                                                                            \
+    vec4 values = load_four(from, i, TYPE_A), others = vec4(0);                                  \
     if (HAS_B != 0)                                                                              \
-      other = load_element(row_of(b, r, inner_rows), i, TYPE_B);                                 \
-    store_element(row_of(y, r, inner_rows), i, TYPE_Y, element(value, other));                   \
+      others = load_four(beside, i, TYPE_B);                                                     \
+    for (uint j = 0; j < 4; j++)                                                                 \
+      values[j] = element(values[j], others[j]);                                                 \
+    store_four(to, i, TYPE_Y, values);                                                           \
   }

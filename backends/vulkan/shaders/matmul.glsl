@@ -10,6 +10,7 @@ layout(constant_id = 4) const uint SPLIT = 0;  /* the weight is packed */
 layout(constant_id = 5) const uint VECTOR = 0; /* rows start and end at whole vectors */
 layout(constant_id = 6) const uint N_X_ROWS = 1;      /* matmul_rows: rows of x at a time, ... */
 layout(constant_id = 7) const uint N_WEIGHT_ROWS = 1; /* ... and of the weight */
+layout(constant_id = 8) const uint UNROLL = 1;        /* steps along a row at a time */
 
 layout(push_constant) uniform Push {
   Rows x, y;

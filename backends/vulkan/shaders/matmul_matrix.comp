@@ -33,7 +33,7 @@ layout(push_constant) uniform Push {
 #define VECTORS_A (TILE_M * STEP / 8 / THREADS)
 #define VECTORS_B (TILE_N * STEP / 8 / THREADS)
 
-shared uvec4 slices[2][(TILE_M + TILE_N) * STRIDE / 8];
+shared f16vec4 slices[2][(TILE_M + TILE_N) * STRIDE / 4];
 shared float results[N_WARPS][16 * 16];
 
 /* Vectors of eight halves of a slice that this invocation brings. */
@@ -54,14 +54,20 @@ void fetch(uint m0, uint n0, uint k0) {
   }
 }
 
+void put_vector(uint which, uint row, uint v, uvec4 bits) {
+  uint at = row * (STRIDE / 4) + v % (STEP / 8) * 2;
+  slices[which][at] = f16vec4(unpackFloat2x16(bits.x), unpackFloat2x16(bits.y));
+  slices[which][at + 1] = f16vec4(unpackFloat2x16(bits.z), unpackFloat2x16(bits.w));
+}
+
 void put(uint which) {
   [[unroll]] for (uint i = 0; i < VECTORS_A; i++) {
     uint v = gl_LocalInvocationID.x + i * THREADS;
-    slices[which][v / (STEP / 8) * (STRIDE / 8) + v % (STEP / 8)] = a_next[i];
+    put_vector(which, v / (STEP / 8), v, a_next[i]);
   }
   [[unroll]] for (uint i = 0; i < VECTORS_B; i++) {
     uint v = gl_LocalInvocationID.x + i * THREADS;
-    slices[which][(TILE_M + v / (STEP / 8)) * (STRIDE / 8) + v % (STEP / 8)] = b_next[i];
+    put_vector(which, TILE_M + v / (STEP / 8), v, b_next[i]);
   }
 }
 
@@ -85,14 +91,14 @@ void main() {
     bool more = k0 + STEP < n_in;
     if (more)
       fetch(m0, n0, k0 + STEP);
-    [[unroll]] for (uint k = 0; k < STEP / 8; k += 2) {
+    [[unroll]] for (uint k = 0; k < STEP / 4; k += 4) {
       coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseA> a[FRAGMENTS_M];
       coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseB> b;
       [[unroll]] for (uint i = 0; i < FRAGMENTS_M; i++)
-        coopMatLoad(a[i], slices[which], (warp_m + 16 * i) * (STRIDE / 8) + k, STRIDE / 8,
+        coopMatLoad(a[i], slices[which], (warp_m + 16 * i) * (STRIDE / 4) + k, STRIDE / 4,
                     gl_CooperativeMatrixLayoutRowMajor);
       [[unroll]] for (uint j = 0; j < FRAGMENTS_N; j++) {
-        coopMatLoad(b, slices[which], (TILE_M + warp_n + 16 * j) * (STRIDE / 8) + k, STRIDE / 8,
+        coopMatLoad(b, slices[which], (TILE_M + warp_n + 16 * j) * (STRIDE / 4) + k, STRIDE / 4,
                     gl_CooperativeMatrixLayoutColumnMajor);
         [[unroll]] for (uint i = 0; i < FRAGMENTS_M; i++)
           sums[i * FRAGMENTS_N + j] = coopMatMulAdd(a[i], b, sums[i * FRAGMENTS_N + j]);

@@ -4,6 +4,23 @@
 #extension GL_GOOGLE_include_directive : require
 #include "matmul.glsl"
 
+/* Adds the products of group G of every row to the sums. */
+#define MULTIPLY(G)                                                                                \
+  {                                                                                                \
+    uint span = (G) / (HALF / 4), j = (G) % (HALF / 4), k = span * (2 * HALF) + 4 * j;             \
+    Group groups[N_WEIGHT_ROWS];                                                                   \
+    [[unroll]] for (uint n = 0; n < N_WEIGHT_ROWS; n++)                                            \
+      groups[n] = decode(weights[n], span, j, n_in);                                               \
+    [[unroll]] for (uint m = 0; m < N_X_ROWS; m++) {                                               \
+      vec4 low = load_x(rows[m], k), high = load_x(rows[m], k + HALF);                             \
+      float low_sum = low.x + low.y + low.z + low.w, high_sum = high.x + high.y + high.z + high.w; \
+      [[unroll]] for (uint n = 0; n < N_WEIGHT_ROWS; n++)                                          \
+        sums[n * N_X_ROWS + m] += groups[n].scale.x * dot(groups[n].low, low) +                    \
+                                  groups[n].scale.y * dot(groups[n].high, high) +                  \
+                                  groups[n].bias.x * low_sum + groups[n].bias.y * high_sum;        \
+    }                                                                                              \
+  }
+
 void main() {
   uint group = group_index(), first = group / n_tiles * N_X_ROWS;
   /* Tiles are shared out by the subgroups there are, whatever their width. */
@@ -29,21 +46,13 @@ void main() {
       rows[m] = row_of(x, min(x_row + m, n_rows - 1), x_inner_rows);
     for (uint i = 0; i < N_WEIGHT_ROWS * N_X_ROWS; i++)
       sums[i] = 0;
-    uint n_groups = (n_in + 7) / 8;
-    for (uint g = gl_SubgroupInvocationID; g < n_groups; g += gl_SubgroupSize) {
-      uint span = g / (HALF / 4), j = g % (HALF / 4), k = span * (2 * HALF) + 4 * j;
-      Group groups[N_WEIGHT_ROWS];
-      for (uint n = 0; n < N_WEIGHT_ROWS; n++)
-        groups[n] = decode(weights[n], span, j, n_in);
-      for (uint m = 0; m < N_X_ROWS; m++) {
-        vec4 low = load_x(rows[m], k), high = load_x(rows[m], k + HALF);
-        float low_sum = low.x + low.y + low.z + low.w, high_sum = high.x + high.y + high.z + high.w;
-        for (uint n = 0; n < N_WEIGHT_ROWS; n++)
-          sums[n * N_X_ROWS + m] += groups[n].scale.x * dot(groups[n].low, low) +
-                                    groups[n].scale.y * dot(groups[n].high, high) +
-                                    groups[n].bias.x * low_sum + groups[n].bias.y * high_sum;
-      }
-    }
+    uint n_groups = (n_in + 7) / 8, g = gl_SubgroupInvocationID;
+    /* Many loads under way where there is room, then what is left. */
+    for (; g + (UNROLL - 1) * gl_SubgroupSize < n_groups; g += UNROLL * gl_SubgroupSize)
+      [[unroll]] for (uint u = 0; u < UNROLL; u++)
+        MULTIPLY(g + u * gl_SubgroupSize)
+    for (; g < n_groups; g += gl_SubgroupSize)
+      MULTIPLY(g)
     for (uint n = 0; n < N_WEIGHT_ROWS; n++)
       for (uint m = 0; m < N_X_ROWS; m++) {
         float sum = subgroupAdd(sums[n * N_X_ROWS + m]);

@@ -8,6 +8,8 @@ layout(constant_id = 1) const uint TYPE_X = 0;
 layout(constant_id = 2) const uint TYPE_Y = 0;
 layout(constant_id = 3) const uint HAS_BIAS = 0;
 
+layout(constant_id = 4) const uint IS_VECTOR = 0; /* rows, weight and bias are whole vectors */
+
 layout(push_constant) uniform Push {
   Rows x, y;
   uint64_t weight, bias;

@@ -39,13 +39,17 @@ layout(push_constant) uniform Push {
 
 const uint GROUP = N_HEADS / N_KV_HEADS, N_CHUNKS = (GROUP + CHUNK - 1) / CHUNK;
 const uint N_TILE_TOKENS = N_ROWS / CHUNK;
-const uint K_STRIDE = HEAD_DIM + 1, V_STRIDE = VALUE_DIM + 1;
-const uint TILE_STRIDE = K_STRIDE > V_STRIDE ? K_STRIDE : V_STRIDE;
-const uint COLUMNS = (VALUE_DIM + WORKGROUP - 1) / WORKGROUP; /* of an invocation */
+/* In vectors of four; one more keeps rows of a tile in different banks. */
+const uint K_QUADS = (HEAD_DIM + 3) / 4, V_QUADS = (VALUE_DIM + 3) / 4;
+const uint STRIDE = (K_QUADS > V_QUADS ? K_QUADS : V_QUADS) + 1;
+/* Scores: an invocation takes one position and every ROW_STEP-th row. */
+const uint ROW_STEP = WORKGROUP / POSITIONS, N_SCORES = (N_ROWS + ROW_STEP - 1) / ROW_STEP;
+/* Results: it takes four columns and every ROW_GROUPS-th row. */
+const uint ROW_GROUPS = WORKGROUP / V_QUADS, N_SUMS = (N_ROWS + ROW_GROUPS - 1) / ROW_GROUPS;
 
-shared float queries[N_ROWS * HEAD_DIM];
-shared float tile[POSITIONS * TILE_STRIDE]; /* of keys, then of values */
-shared float scores[N_ROWS * POSITIONS];
+shared vec4 queries[N_ROWS * K_QUADS];
+shared vec4 tile[POSITIONS * STRIDE]; /* of keys, then of values */
+shared vec4 scores[N_ROWS * POSITIONS / 4];
 shared float largest[2 * N_ROWS]; /* before and after a tile, in turn */
 shared uint found[N_ROWS], n_found;
 shared bool is_covered[N_ROWS];
@@ -74,19 +78,21 @@ void find_sequences(uint first) {
 }
 
 void load_queries(uint first, uint kv_head, uint chunk) {
-  for (uint i = gl_LocalInvocationID.x; i < N_ROWS * HEAD_DIM; i += WORKGROUP) {
-    uint row = i / HEAD_DIM, token = first + row / CHUNK;
-    float value = 0;
-    if (token < n_tokens && has_head(row, chunk))
-      value = load_element(row_of(q, token * N_HEADS + head_of(row, kv_head, chunk), N_HEADS),
-                           i % HEAD_DIM, TYPE_Q);
-    queries[i] = value;
+  for (uint i = gl_LocalInvocationID.x; i < N_ROWS * K_QUADS; i += WORKGROUP) {
+    uint row = i / K_QUADS, token = first + row / CHUNK;
+    vec4 values = vec4(0);
+    if (token < n_tokens && has_head(row, chunk)) {
+      uint64_t from = row_of(q, token * N_HEADS + head_of(row, kv_head, chunk), N_HEADS);
+      for (uint j = 0; j < 4; j++)
+        if (i % K_QUADS * 4 + j < HEAD_DIM)
+          values[j] = load_element(from, i % K_QUADS * 4 + j, TYPE_Q);
+    }
+    queries[i] = values;
   }
 }
 
 /* Positions p0 to end of a sequence's cache into the tile, zeros behind. */
-void load_tile(uint64_t cache, uint type, uint n, uint stride, uint sequence, uint kv_head, uint p0,
-               uint end) {
+void load_tile(uint64_t cache, uint type, uint n, uint sequence, uint kv_head, uint p0, uint end) {
   uint quads = (n + 3) / 4;
   for (uint i = gl_LocalInvocationID.x; i < POSITIONS * quads; i += WORKGROUP) {
     uint p = p0 + i / quads, d = i % quads * 4;
@@ -96,31 +102,26 @@ void load_tile(uint64_t cache, uint type, uint n, uint stride, uint sequence, ui
       uint64_t row = (uint64_t(page) * N_KV_HEADS + kv_head) * PAGE_SIZE + p % PAGE_SIZE;
       values = load_cache(cache + row * cache_row_bytes(type, n), d, n, type, IS_VECTOR != 0);
     }
-    for (uint j = 0; j < 4; j++)
-      if (d + j < n)
-        tile[i / quads * stride + d + j] = values[j];
+    tile[i / quads * STRIDE + i % quads] = values;
   }
 }
 
-/* The score of a row and a position of the tile; -infinity where it is not seen. */
-float score_of(uint row, uint place, uint p, uint end, int position, uint context, uint kv_head,
+/* The score of a product of a query and a key; -infinity where the position is not seen. */
+float score_of(float product, uint row, uint p, uint end, int position, uint context, uint kv_head,
                uint chunk) {
   int last = IS_CAUSAL != 0 ? position : int(context) - 1;
   int seen = window != 0 && position >= int(window) ? position - int(window) + 1 : 0;
   if (p >= end || int(p) > last || int(p) < seen)
     return -INFINITY;
-  float sum = 0;
-  for (uint d = 0; d < HEAD_DIM; d++)
-    sum = fma(queries[row * HEAD_DIM + d], tile[place * K_STRIDE + d], sum);
-  sum *= scale;
+  float score = product * scale;
   if (soft_cap > 0.0)
-    sum = soft_cap * tanh_of(sum / soft_cap);
+    score = soft_cap * tanh_of(score / soft_cap);
   if (slopes != 0)
-    sum += Floats(slopes).v[head_of(row, kv_head, chunk)] * float(int(p) - position);
-  return sum;
+    score += Floats(slopes).v[head_of(row, kv_head, chunk)] * float(int(p) - position);
+  return score;
 }
 
-void store_results(uint row, uint token, uint head, uint split, float maximum, float total,
+void store_results(uint token, uint head, uint split, float maximum, float total,
                    uint column, float value) {
   if (n_splits == 1) {
     store_element(row_of(y, token * N_HEADS + head, N_HEADS), column, TYPE_Y,
@@ -149,76 +150,89 @@ void attend(uint sequence, uint first, uint kv_head, uint chunk, uint split) {
   uint length = (high - low + n_splits - 1) / n_splits;
   length = (length + POSITIONS - 1) / POSITIONS * POSITIONS;
   uint begin = low + split * length, end = min(high, begin + length);
-  float sums[COLUMNS * N_ROWS], totals[N_ROWS];
-  for (uint r = 0; r < N_ROWS; r++) {
-    totals[r] = 0;
-    for (uint c = 0; c < COLUMNS; c++)
-      sums[c * N_ROWS + r] = 0;
+  uint place = id % POSITIONS, first_row = id / POSITIONS;
+  uint quad = id % V_QUADS, row_group = id / V_QUADS;
+  vec4 sums[N_SUMS];
+  float totals[N_SUMS];
+  [[unroll]] for (uint i = 0; i < N_SUMS; i++) {
+    sums[i] = vec4(0);
+    totals[i] = 0;
   }
   barrier();
   if (id < N_ROWS)
     largest[id] = -INFINITY;
   uint turn = 0;
-  for (uint p0 = begin; p0 < end; p0 += POSITIONS) {
+  [[dont_unroll]] for (uint p0 = begin; p0 < end; p0 += POSITIONS) {
     barrier();
-    load_tile(k_cache, TYPE_K, HEAD_DIM, K_STRIDE, sequence, kv_head, p0, end);
+    load_tile(k_cache, TYPE_K, HEAD_DIM, sequence, kv_head, p0, end);
     barrier();
-    uint place = id % POSITIONS;
-    for (uint row = id / POSITIONS; row < N_ROWS; row += WORKGROUP / POSITIONS) {
+    float products[N_SCORES];
+    [[unroll]] for (uint i = 0; i < N_SCORES; i++)
+      products[i] = 0;
+    [[dont_unroll]] for (uint d = 0; d < K_QUADS; d++) {
+      vec4 key = tile[place * STRIDE + d];
+      [[unroll]] for (uint i = 0; i < N_SCORES; i++)
+        products[i] += dot(queries[min(first_row + i * ROW_STEP, N_ROWS - 1) * K_QUADS + d], key);
+    }
+    [[unroll]] for (uint i = 0; i < N_SCORES; i++) {
+      uint row = first_row + i * ROW_STEP;
       int token = int(first + row / CHUNK);
-      float score = -INFINITY;
-      if (token >= low_token && token <= high_token && has_head(row, chunk))
-        score = score_of(row, place, p0 + place, end, token + offset, context, kv_head, chunk);
-      scores[row * POSITIONS + place] = score;
+      bool is_ours = token >= low_token && token <= high_token && has_head(row, chunk);
+      if (row < N_ROWS)
+        scores[row * (POSITIONS / 4) + place / 4][place % 4] =
+            is_ours ? score_of(products[i], row, p0 + place, end, token + offset, context, kv_head,
+                               chunk)
+                    : -INFINITY;
     }
     barrier();
-    load_tile(v_cache, TYPE_V, VALUE_DIM, V_STRIDE, sequence, kv_head, p0, end);
-    for (uint row = id / POSITIONS; row < N_ROWS; row += WORKGROUP / POSITIONS) {
-      float maximum = largest[turn * N_ROWS + row];
-      for (uint p = 0; p < POSITIONS; p++)
-        maximum = max(maximum, scores[row * POSITIONS + p]);
+    load_tile(v_cache, TYPE_V, VALUE_DIM, sequence, kv_head, p0, end);
+    for (uint row = first_row; row < N_ROWS; row += ROW_STEP) {
+      vec4 most = vec4(largest[turn * N_ROWS + row]);
+      for (uint p = 0; p < POSITIONS / 4; p++)
+        most = max(most, scores[row * (POSITIONS / 4) + p]);
       if (place == 0)
-        largest[(1 - turn) * N_ROWS + row] = maximum;
+        largest[(1 - turn) * N_ROWS + row] = max(max(most.x, most.y), max(most.z, most.w));
     }
     barrier();
-    for (uint row = id / POSITIONS; row < N_ROWS; row += WORKGROUP / POSITIONS) {
-      float score = scores[row * POSITIONS + place];
-      scores[row * POSITIONS + place] =
+    for (uint row = first_row; row < N_ROWS; row += ROW_STEP) {
+      float score = scores[row * (POSITIONS / 4) + place / 4][place % 4];
+      scores[row * (POSITIONS / 4) + place / 4][place % 4] =
           score == -INFINITY ? 0.0 : exp(score - largest[(1 - turn) * N_ROWS + row]);
     }
     barrier();
-    for (uint r = 0; r < N_ROWS; r++) {
-      float before = largest[turn * N_ROWS + r];
-      float shrink = before == -INFINITY ? 0.0 : exp(before - largest[(1 - turn) * N_ROWS + r]);
-      totals[r] *= shrink;
-      for (uint c = 0; c < COLUMNS; c++)
-        sums[c * N_ROWS + r] *= shrink;
+    [[unroll]] for (uint i = 0; i < N_SUMS; i++) {
+      uint row = min(row_group + i * ROW_GROUPS, N_ROWS - 1);
+      float before = largest[turn * N_ROWS + row];
+      float shrink = before == -INFINITY ? 0.0 : exp(before - largest[(1 - turn) * N_ROWS + row]);
+      totals[i] *= shrink;
+      sums[i] *= shrink;
     }
-    for (uint p = 0; p < POSITIONS; p++)
-      for (uint c = 0; c < COLUMNS; c++) {
-        uint column = id + c * WORKGROUP;
-        float value = column < VALUE_DIM ? tile[p * V_STRIDE + column] : 0.0;
-        for (uint r = 0; r < N_ROWS; r++) {
-          float weight = scores[r * POSITIONS + p];
-          sums[c * N_ROWS + r] = fma(weight, value, sums[c * N_ROWS + r]);
-          if (c == 0)
-            totals[r] += weight;
-        }
+    [[dont_unroll]] for (uint p = 0; p < POSITIONS / 4; p++) {
+      vec4 values[4];
+      [[unroll]] for (uint j = 0; j < 4; j++)
+        values[j] = tile[(4 * p + j) * STRIDE + quad];
+      [[unroll]] for (uint i = 0; i < N_SUMS; i++) {
+        vec4 weights = scores[min(row_group + i * ROW_GROUPS, N_ROWS - 1) * (POSITIONS / 4) + p];
+        totals[i] += weights.x + weights.y + weights.z + weights.w;
+        sums[i] += weights.x * values[0] + weights.y * values[1] + weights.z * values[2] +
+                   weights.w * values[3];
       }
+    }
     turn = 1 - turn;
   }
   barrier();
-  for (uint r = 0; r < N_ROWS; r++) {
-    int token = int(first + r / CHUNK);
-    if (token < low_token || token > high_token || !has_head(r, chunk))
+  [[unroll]] for (uint i = 0; i < N_SUMS; i++) {
+    uint row = row_group + i * ROW_GROUPS;
+    int token = int(first + row / CHUNK);
+    if (row_group >= ROW_GROUPS || row >= N_ROWS || token < low_token || token > high_token ||
+        !has_head(row, chunk))
       continue;
-    if (id == 0)
-      is_covered[r] = true;
-    for (uint c = 0; c < COLUMNS; c++)
-      if (id + c * WORKGROUP < VALUE_DIM)
-        store_results(r, uint(token), head_of(r, kv_head, chunk), split,
-                      largest[turn * N_ROWS + r], totals[r], id + c * WORKGROUP,
-                      sums[c * N_ROWS + r]);
+    if (quad == 0)
+      is_covered[row] = true;
+    for (uint j = 0; j < 4; j++)
+      if (quad * 4 + j < VALUE_DIM)
+        store_results(uint(token), head_of(row, kv_head, chunk), split,
+                      largest[turn * N_ROWS + row], totals[i], quad * 4 + j, sums[i][j]);
   }
 }
 
@@ -240,6 +254,6 @@ void main() {
     if (is_covered[r] || token >= n_tokens || !has_head(r, chunk))
       continue;
     for (uint column = gl_LocalInvocationID.x; column < VALUE_DIM; column += WORKGROUP)
-      store_results(r, token, head_of(r, kv_head, chunk), split, -INFINITY, 0.0, column, 0.0);
+      store_results(token, head_of(r, kv_head, chunk), split, -INFINITY, 0.0, column, 0.0);
   }
 }

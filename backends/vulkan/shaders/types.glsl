@@ -7,8 +7,13 @@
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_KHR_shader_subgroup_arithmetic : require
 
+#ifdef FIXED_WORKGROUP
+layout(local_size_x = FIXED_WORKGROUP) in;
+const uint WORKGROUP = FIXED_WORKGROUP;
+#else
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint WORKGROUP = 64;
+#endif
 
 layout(buffer_reference, std430, buffer_reference_align = 1) buffer Bytes { uint8_t v[]; };
 layout(buffer_reference, std430, buffer_reference_align = 2) buffer Halves { uint16_t v[]; };
@@ -80,4 +85,16 @@ vec4 load_four(uint64_t row, uint i, uint type) {
     return uintBitsToFloat(uvec4(bits.x << 16, bits.x & 0xffff0000u, bits.y << 16,
                                  bits.y & 0xffff0000u));
   return vec4(unpackHalf2x16(bits.x), unpackHalf2x16(bits.y));
+}
+
+void store_four(uint64_t row, uint i, uint type, vec4 values) {
+  if (type == FLOAT_F32) {
+    Floats4(row).v[i] = values;
+  } else if (type == FLOAT_F16) {
+    Words2(row).v[i] = uvec2(float_to_half(values.x) | float_to_half(values.y) << 16,
+                             float_to_half(values.z) | float_to_half(values.w) << 16);
+  } else {
+    Words2(row).v[i] = uvec2(float_to_bfloat(values.x) | float_to_bfloat(values.y) << 16,
+                             float_to_bfloat(values.z) | float_to_bfloat(values.w) << 16);
+  }
 }

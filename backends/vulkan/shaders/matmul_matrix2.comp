@@ -1,0 +1,69 @@
+/* matmul on matrix units, of a whole workgroup (VK_NV_cooperative_matrix2): halves times halves,
+ * sums in f32. The driver moves slices through shared memory by itself.
+ *
+ * Kept compiled in spirv/, as matmul_matrix.comp is. */
+#version 460
+#extension GL_GOOGLE_include_directive : require
+#extension GL_KHR_cooperative_matrix : require
+#extension GL_NV_cooperative_matrix2 : require
+#extension GL_KHR_memory_scope_semantics : require
+#extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
+#extension GL_EXT_shader_explicit_arithmetic_types_int32 : require
+#pragma use_vulkan_memory_model
+#include "types.glsl"
+#include "groups.glsl"
+#include "rows.glsl"
+
+layout(constant_id = 1) const uint TYPE_Y = 0;
+layout(constant_id = 2) const uint HAS_BIAS = 0;
+
+/* As in matmul_matrix.comp. */
+layout(push_constant) uniform Push {
+  Rows y;
+  uint64_t x, weight, scales, bias;
+  uint n_rows, n_out, n_in, y_inner_rows, n_tiles, first_column;
+};
+
+layout(buffer_reference, std430, buffer_reference_align = 16) buffer Matrix { float16_t v[]; };
+
+#define STEP 64 /* columns of x at a time; what is past the last one counts as 0 */
+
+uint m0, n0; /* of this workgroup's tile */
+
+float store(const in uint32_t row, const in uint32_t column, const in float sum) {
+  uint r = m0 + row, n = n0 + column;
+  if (r < n_rows && n < n_out) {
+    float value = sum * Floats(scales).v[r];
+    if (HAS_BIAS != 0)
+      value += Floats(bias).v[n];
+    store_element(row_of(y, r, y_inner_rows), first_column + n, TYPE_Y, value);
+  }
+  return sum;
+}
+
+void main() {
+  uint group = group_index();
+  m0 = group / n_tiles * TILE_M;
+  n0 = group % n_tiles * TILE_N;
+  if (m0 >= n_rows)
+    return;
+  tensorLayoutNV<2, gl_CooperativeMatrixClampModeConstantNV> a_layout =
+      createTensorLayoutNV(2, gl_CooperativeMatrixClampModeConstantNV);
+  tensorLayoutNV<2, gl_CooperativeMatrixClampModeConstantNV> b_layout = a_layout;
+  a_layout = setTensorLayoutDimensionNV(a_layout, n_rows, n_in);
+  a_layout = setTensorLayoutStrideNV(a_layout, n_in, 1);
+  b_layout = setTensorLayoutDimensionNV(b_layout, n_out, n_in);
+  b_layout = setTensorLayoutStrideNV(b_layout, n_in, 1);
+  tensorViewNV<2, false, 1, 0> transposed = createTensorViewNV(2, false, 1, 0);
+  coopmat<float, gl_ScopeWorkgroup, TILE_M, TILE_N, gl_MatrixUseAccumulator> sums =
+      coopmat<float, gl_ScopeWorkgroup, TILE_M, TILE_N, gl_MatrixUseAccumulator>(0.0);
+  for (uint k = 0; k < n_in; k += STEP) {
+    coopmat<float16_t, gl_ScopeWorkgroup, TILE_M, STEP, gl_MatrixUseA> a;
+    coopmat<float16_t, gl_ScopeWorkgroup, STEP, TILE_N, gl_MatrixUseB> b;
+    coopMatLoadTensorNV(a, Matrix(x).v, 0, sliceTensorLayoutNV(a_layout, m0, TILE_M, k, STEP));
+    coopMatLoadTensorNV(b, Matrix(weight).v, 0,
+                        sliceTensorLayoutNV(b_layout, n0, TILE_N, k, STEP), transposed);
+    sums = coopMatMulAdd(a, b, sums);
+  }
+  coopMatPerElementNV(sums, sums, store);
+}
