@@ -1,0 +1,132 @@
+/* The engine on other devices than one CPU, on memory full of rubbish, and on a device that fails.
+ */
+#include "tests/unit/engine_case.h"
+
+#include "engine/engine.h"
+
+static iso_model *model;
+
+static int open_model(void **state) {
+  (void)state;
+  model = open_case_model();
+  return 0;
+}
+
+static int close_model(void **state) {
+  (void)state;
+  iso_model_close(model);
+  return 0;
+}
+
+enum { N = 12 };
+static collected alone[N], out[N];
+
+static iso_request make_request(int i, int32_t *prompt) {
+  fill_prompt(prompt, 10 + 4 * i, (uint32_t)i);
+  iso_request request = case_request(prompt, 10 + 4 * i, 30);
+  request.n = 1 + i % 3;
+  request.sampling.temperature = i % 2 ? 1.0f : 0;
+  request.sampling.seed = (uint64_t)i;
+  return request;
+}
+
+/* Pages are copied and swapped on whatever devices the layers are. */
+static void check_devices(const char *devices, const char *split, iso_scheme kv_scheme) {
+  iso_engine_options options = case_options();
+  options.runtime.devices = devices;
+  options.runtime.split = split;
+  options.runtime.kv_scheme = kv_scheme;
+  iso_engine *engine = make_engine(model, &options);
+  int32_t prompt[CASE_CONTEXT];
+  for (int i = 0; i < N; i++)
+    generate(engine, make_request(i, prompt), &alone[i]);
+  iso_engine_destroy(engine);
+  options.runtime.n_pages = 10;
+  options.swap_memory_bytes = 4 << 20;
+  options.speculation = ISO_SPECULATION_NGRAM;
+  engine = make_engine(model, &options);
+  memset(out, 0, sizeof out);
+  for (int i = 0; i < N; i++)
+    submit(engine, make_request(i, prompt), &out[i]);
+  run_all(engine);
+  for (int i = 0; i < N; i++)
+    for (int c = 0; c < 1 + i % 3; c++)
+      assert_same_tokens(&alone[i], c, &out[i], c);
+  assert_true(stats_of(engine).n_swapped_pages > 0);
+  assert_idle(engine);
+  iso_engine_destroy(engine);
+}
+
+static void test_one_cpu(void **state) {
+  (void)state;
+  check_devices("cpu", NULL, ISO_SCHEME_F32);
+  check_devices("cpu", NULL, ISO_SCHEME_Q8_0);
+}
+
+static void test_layers_on_two_devices(void **state) {
+  (void)state;
+  check_devices("host,cpu", "1,2", ISO_SCHEME_F32);
+  check_devices("cpu,host", "2,1", ISO_SCHEME_F16);
+}
+
+/* Pages are used again with NaN in them. */
+static void test_rubbish_in_pages(void **state) {
+  (void)state;
+  iso_engine *engine = make_engine(model, NULL);
+  int32_t prompt[CASE_CONTEXT];
+  void *rubbish = malloc(engine->kv.page_bytes);
+  assert_non_null(rubbish);
+  memset(rubbish, 0xff, engine->kv.page_bytes);
+  for (int round = 0; round < 2; round++)
+    for (int i = 0; i < N; i++) {
+      collected *to = round == 0 ? &alone[i] : &out[i];
+      iso_request request = make_request(i, prompt);
+      request.no_prefix_cache = true;
+      for (int32_t page = 0; round == 1 && page < engine->pool.n_pages; page++)
+        CHECK(iso_kv_pages_upload(&engine->kv, page, rubbish));
+      generate(engine, request, to);
+      for (int c = 0; round == 1 && c < request.n; c++)
+        assert_same_tokens(&alone[i], c, to, c);
+    }
+  free(rubbish);
+  iso_engine_destroy(engine);
+}
+
+/* A step that fails ends everything with its sentence; nothing hangs, nothing is lost. */
+static void test_failed_step(void **state) {
+  (void)state;
+  iso_engine *engine = make_engine(model, NULL);
+  int32_t prompt[CASE_CONTEXT];
+  memset(out, 0, sizeof out);
+  CHECK(iso_engine_health(engine));
+  engine->max_tokens = CASE_CONTEXT; /* more than the runtime takes */
+  fill_prompt(prompt, 100, 1);
+  submit(engine, case_request(prompt, 10, 10), &out[0]);
+  submit(engine, case_request(prompt, 100, 10), &out[1]);
+  bool is_busy;
+  iso_status status = iso_engine_step(engine, &is_busy);
+  assert_int_equal(status, ISO_ERROR_LIMIT);
+  for (int i = 0; i < 2; i++) {
+    assert_int_equal(out[i].n_done, 1);
+    assert_int_equal(out[i].status, status);
+    assert_non_null(strstr(out[i].message, "tokens"));
+  }
+  assert_int_equal(iso_engine_health(engine), status);
+  assert_int_equal(iso_engine_step(engine, &is_busy), status);
+  iso_request request = case_request(prompt, 10, 10);
+  assert_int_equal(iso_engine_submit(engine, &request, NULL), status);
+  assert_non_null(strstr(iso_status_message(), "tokens"));
+  assert_idle(engine);
+  iso_engine_drain(engine, 0);
+  iso_engine_destroy(engine);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_one_cpu),
+      cmocka_unit_test(test_layers_on_two_devices),
+      cmocka_unit_test(test_rubbish_in_pages),
+      cmocka_unit_test(test_failed_step),
+  };
+  return cmocka_run_group_tests(tests, open_model, close_model);
+}
