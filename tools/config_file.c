@@ -7,35 +7,33 @@
 
 enum { MAX_CONFIG_BYTES = 1 << 20, MAX_CONFIG_DEPTH = 4 };
 
-typedef struct argument_list {
-  iso_command command;
-  char **items;
-  int n, capacity;
-} argument_list;
-
-static iso_status add(argument_list *list, char *text) {
+static iso_status add(iso_config_file *list, char *text) {
   if (!text || list->n == list->capacity) {
     int wanted = 2 * list->capacity + 16;
-    char **grown = text ? realloc(list->items, (size_t)wanted * sizeof *grown) : NULL;
+    char **grown = text ? realloc(list->arguments, (size_t)wanted * sizeof *grown) : NULL;
     if (!grown)
       return iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory for the options of a file");
-    list->items = grown;
+    list->arguments = grown;
     list->capacity = wanted;
   }
-  list->items[list->n++] = text;
+  list->arguments[list->n++] = text;
   return ISO_OK;
 }
 
 /* "--name=value", as on the command line, so that the same checks and sentences apply. */
-static iso_status add_option(argument_list *list, const char *name, const char *value) {
+static iso_status add_option(iso_config_file *list, const char *name, const char *value) {
   size_t bytes = strlen(name) + (value ? strlen(value) : 0) + 4;
   char *text = malloc(bytes);
   if (text)
     snprintf(text, bytes, value ? "--%s=%s" : "--%s", name, value);
-  return add(list, text);
+  iso_status status = add(list, text);
+  if (status != ISO_OK)
+    free(text);
+  list->n_owned = list->n;
+  return status;
 }
 
-static iso_status add_member(argument_list *list, const char *name, const cJSON *value) {
+static iso_status add_member(iso_config_file *list, const char *name, const cJSON *value) {
   char number[40];
   if (cJSON_IsString(value))
     return add_option(list, name, value->valuestring);
@@ -58,7 +56,7 @@ static iso_status add_member(argument_list *list, const char *name, const cJSON 
   return ISO_OK;
 }
 
-static iso_status add_members(argument_list *list, const cJSON *root) {
+static iso_status add_members(iso_config_file *list, const cJSON *root) {
   if (!cJSON_IsObject(root))
     return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "must hold a JSON object of options");
   for (const cJSON *item = root->child; item; item = item->next) {
@@ -69,22 +67,29 @@ static iso_status add_members(argument_list *list, const cJSON *root) {
   return ISO_OK;
 }
 
-iso_status iso_config_file_apply(iso_command command, iso_options *options) {
+iso_status iso_config_file_apply(iso_command command, iso_options *options,
+                                 iso_config_file *out_file) {
   cJSON *root = NULL;
-  argument_list list = {.command = command};
   iso_options parsed;
   const char *path = options->config;
+  *out_file = (iso_config_file){.command = command};
   if (!path)
     return ISO_OK;
   ISO_TRY(iso_json_read_file(path, MAX_CONFIG_BYTES, MAX_CONFIG_DEPTH, &root));
-  iso_status status = add_members(&list, root);
+  iso_status status = add_members(out_file, root);
   cJSON_Delete(root);
   if (status == ISO_OK)
-    status = iso_options_parse(command, list.n, list.items, &parsed);
-  iso_fail_context(status, "%s", path);
-  for (int i = 0; i < options->argc && status == ISO_OK; i++)
-    status = add(&list, options->argv[i]);
-  return status == ISO_OK ? iso_options_parse(command, list.n, list.items, options) : status;
+    status = iso_options_parse(command, out_file->n, out_file->arguments, &parsed);
+  ISO_TRY(iso_fail_context(status, "%s", path));
+  for (int i = 0; i < options->argc; i++)
+    ISO_TRY(add(out_file, options->argv[i]));
+  return iso_options_parse(command, out_file->n, out_file->arguments, options);
+}
+
+void iso_config_file_destroy(iso_config_file *file) {
+  for (int i = 0; i < file->n_owned; i++)
+    free(file->arguments[i]);
+  free(file->arguments);
 }
 
 static void print_value(cJSON *root, const iso_option_row *row, const iso_options *options) {

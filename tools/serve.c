@@ -93,9 +93,7 @@ static iso_status serve(serving *self) {
   return iso_server_run(&server, load, self);
 }
 
-iso_status iso_command_serve(iso_options *options, int *out_exit) {
-  (void)out_exit;
-  ISO_TRY(iso_config_file_apply(ISO_COMMAND_SERVE, options));
+static iso_status run(iso_options *options) {
   /* A model on the command line goes before the file's. */
   if (options->words.n > 0)
     options->model = NULL;
@@ -118,5 +116,15 @@ iso_status iso_command_serve(iso_options *options, int *out_exit) {
   iso_model_close(self->model);
   free(self->key_text);
   free(self);
+  return status;
+}
+
+iso_status iso_command_serve(iso_options *options, int *out_exit) {
+  (void)out_exit;
+  iso_config_file file;
+  iso_status status = iso_config_file_apply(ISO_COMMAND_SERVE, options, &file);
+  if (status == ISO_OK)
+    status = run(options);
+  iso_config_file_destroy(&file);
   return status;
 }
