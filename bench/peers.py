@@ -126,6 +126,16 @@ def describe_machine():
             f"{platform.system()} {platform.release()}; {' '.join(known)}")
 
 
+def machine_limits(options):
+    """bench/limits' table: what the machine could do while this was measured."""
+    if not os.path.exists(options.limits):
+        sys.exit(f"peers.py: no {options.limits}: build it with ninja -C build/release limits, "
+                 "or name it with --limits")
+    print("measuring the machine", file=sys.stderr)
+    output, _, _ = run([options.limits, "-t", str(options.threads)])
+    return output
+
+
 def prepare_files(options):
     """[(label, path)]; makes what is missing."""
     files = []
@@ -181,7 +191,7 @@ def table(header, rows):
     return lines + ["| " + " | ".join(row) + " |" for row in rows]
 
 
-def report(results, engines, options):
+def report(results, engines, limits, options):
     ours, theirs = engines[0].name, engines[1].name
     speed, memory = [], []
     for label, path, (read_seconds, medians) in results:
@@ -198,7 +208,7 @@ def report(results, engines, options):
         [f"# {ours} beside {theirs}", "",
          f"{time.strftime('%Y-%m-%d')}, {options.threads} threads, medians of {options.rounds} "
          "alternating rounds, tokens/s; a ratio above 1 says that Isomer is faster.", "",
-         describe_machine(), ""] +
+         describe_machine(), "", limits] +
         table(["model", f"{pp} {ours}", f"{pp} {theirs}", "ratio",
                f"{tg} {ours}", f"{tg} {theirs}", "ratio"], speed) +
         ["", "Peak resident memory (mapped files count), and the time to start: to load the model, "
@@ -216,6 +226,8 @@ def main():
     parser.add_argument("files", nargs="*", help="more GGUF files to compare on")
     parser.add_argument("--isomer", default=os.path.join(ROOT, "build", "release", "isomer"))
     parser.add_argument("--llama-bench", help="llama.cpp's llama-bench; else llama-cpp-python")
+    parser.add_argument("--limits", default=os.path.join(ROOT, "build", "release", "bench", "limits"),
+                        help="bench/limits, whose numbers come first in the report")
     parser.add_argument("--shape", default="llama3.2-1b", help="shape of the random weights")
     parser.add_argument("--schemes", default="bf16,q8_0,q4_0,q4_k_m", help="'' for none")
     parser.add_argument("--models", default=os.path.join(cache, "isomer", "bench"),
@@ -228,11 +240,11 @@ def main():
     parser.add_argument("--output", help="write the report to this file as well")
     options = parser.parse_args()
     engines = [BenchCommand("Isomer", [options.isomer, "bench"], ["--json"]), find_peer(options)]
-    results = []
+    limits, results = machine_limits(options), []
     for label, path in prepare_files(options):
         print(f"measuring {label}", file=sys.stderr)
         results.append((label, path, compare(path, engines, options)))
-    text = report(results, engines, options)
+    text = report(results, engines, limits, options)
     print(text, end="")
     if options.output:
         os.makedirs(os.path.dirname(os.path.abspath(options.output)), exist_ok=True)
