@@ -36,10 +36,10 @@ static int64_t now_ns(void) {
   return time.tv_sec * INT64_C(1000000000) + time.tv_nsec;
 }
 
-/* Changes the value. The store and the read of `sleepers` are sequentially consistent, as are
+/* Counts the word up. The change and the read of `sleepers` are sequentially consistent, as are
  * their counterparts in word_wait(): either the waiter sees the new value or it is woken. */
-static void word_set(wait_word *word, uint32_t value) {
-  atomic_store(&word->value, value);
+static void word_raise(wait_word *word) {
+  atomic_fetch_add(&word->value, 1);
   if (atomic_load(&word->sleepers))
     syscall(SYS_futex, &word->value, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
@@ -71,46 +71,69 @@ static uint32_t word_wait(wait_word *word, uint32_t old) {
 /* ---- The pool ------------------------------------------------------------------------------- */
 
 typedef struct worker {
-  wait_word ticket; /* raised by one for each task this worker takes part in */
+  wait_word ticket; /* raised for each task this worker may take part in */
   iso_cpu_pool *pool;
   pthread_t handle;
   uint32_t index; /* its thread number in tasks, from 1 */
+  uint32_t last;  /* generation of the last task it took part in */
 } worker;
+
+/* A task is open while its gate is: the high bit says closed, the rest counts workers inside. One
+ * that comes to a closed gate leaves at once, and has seen nothing of the task. */
+#define GATE_CLOSED 0x80000000u
 
 struct iso_cpu_pool {
   uint32_t n_threads;
   pthread_mutex_t lock; /* held by the caller whose task runs */
-  /* The task, written before the tickets are raised and read only by those who hold one. */
+  /* The task: written while the gate is closed and nobody inside, read by those inside. */
   iso_cpu_task task;
   void *context;
-  uint32_t n_active;
+  uint32_t n_active, generation;
   bool stop;
-  _Alignas(CACHE_LINE) atomic_uint remaining; /* workers still in the task */
-  wait_word done;                             /* counts finished tasks */
-  _Alignas(CACHE_LINE) atomic_uint arrived;   /* threads at the barrier */
-  wait_word phase;                            /* counts barriers passed */
-  worker workers[];                           /* n_threads - 1 */
+  _Alignas(CACHE_LINE) atomic_uint gate;
+  atomic_uint remaining;                    /* workers that have yet to take part */
+  wait_word done;                           /* raised when one of the two becomes zero */
+  _Alignas(CACHE_LINE) atomic_uint arrived; /* threads at the barrier */
+  wait_word phase;                          /* counts barriers passed */
+  worker workers[];                         /* n_threads - 1 */
 };
+
+static void take_part(worker *self) {
+  iso_cpu_pool *pool = self->pool;
+  uint32_t gate = atomic_fetch_add_explicit(&pool->gate, 1, memory_order_acq_rel);
+  if (!(gate & GATE_CLOSED) && self->index < pool->n_active && self->last != pool->generation) {
+    self->last = pool->generation;
+    pool->task(pool->context, self->index, pool->n_active);
+    if (atomic_fetch_sub_explicit(&pool->remaining, 1, memory_order_acq_rel) == 1)
+      word_raise(&pool->done);
+  }
+  if (atomic_fetch_sub_explicit(&pool->gate, 1, memory_order_acq_rel) == (GATE_CLOSED | 1))
+    word_raise(&pool->done);
+}
 
 static void *worker_main(void *argument) {
   worker *self = argument;
-  iso_cpu_pool *pool = self->pool;
   uint32_t ticket = 0;
   for (;;) {
     ticket = word_wait(&self->ticket, ticket);
-    if (pool->stop)
+    if (self->pool->stop)
       return NULL;
-    pool->task(pool->context, self->index, pool->n_active);
-    if (atomic_fetch_sub_explicit(&pool->remaining, 1, memory_order_acq_rel) == 1)
-      word_set(&pool->done, atomic_load_explicit(&pool->done.value, memory_order_relaxed) + 1);
+    take_part(self);
   }
 }
 
-static void raise_ticket(worker *target) {
-  word_set(&target->ticket, atomic_load_explicit(&target->ticket.value, memory_order_relaxed) + 1);
+/* Waits until a counter that workers lower, the closed bit aside, is zero. */
+static void wait_for_zero(iso_cpu_pool *pool, atomic_uint *counter) {
+  for (;;) {
+    uint32_t done = atomic_load(&pool->done.value);
+    if ((atomic_load(counter) & ~GATE_CLOSED) == 0)
+      return;
+    word_wait(&pool->done, done);
+  }
 }
 
-void iso_cpu_parallel(iso_cpu_pool *pool, uint32_t max_threads, iso_cpu_task task, void *context) {
+static void run_task(iso_cpu_pool *pool, uint32_t max_threads, iso_cpu_task task, void *context,
+                     bool all) {
   uint32_t n_threads = max_threads < pool->n_threads ? max_threads : pool->n_threads;
   if (n_threads <= 1 || pthread_mutex_trylock(&pool->lock) != 0) {
     task(context, 0, 1);
@@ -119,13 +142,26 @@ void iso_cpu_parallel(iso_cpu_pool *pool, uint32_t max_threads, iso_cpu_task tas
   pool->task = task;
   pool->context = context;
   pool->n_active = n_threads;
+  pool->generation++;
   atomic_store_explicit(&pool->remaining, n_threads - 1, memory_order_relaxed);
-  uint32_t done = atomic_load_explicit(&pool->done.value, memory_order_relaxed);
+  atomic_fetch_and_explicit(&pool->gate, ~GATE_CLOSED, memory_order_acq_rel);
   for (uint32_t i = 0; i < n_threads - 1; i++)
-    raise_ticket(&pool->workers[i]);
+    word_raise(&pool->workers[i].ticket);
   task(context, 0, n_threads);
-  word_wait(&pool->done, done);
+  if (all)
+    wait_for_zero(pool, &pool->remaining);
+  atomic_fetch_or_explicit(&pool->gate, GATE_CLOSED, memory_order_acq_rel);
+  wait_for_zero(pool, &pool->gate);
   pthread_mutex_unlock(&pool->lock);
+}
+
+void iso_cpu_parallel(iso_cpu_pool *pool, uint32_t max_threads, iso_cpu_task task, void *context) {
+  run_task(pool, max_threads, task, context, true);
+}
+
+void iso_cpu_parallel_items(iso_cpu_pool *pool, uint32_t max_threads, iso_cpu_task task,
+                            void *context) {
+  run_task(pool, max_threads, task, context, false);
 }
 
 void iso_cpu_barrier(iso_cpu_pool *pool, uint32_t n_threads) {
@@ -137,7 +173,7 @@ void iso_cpu_barrier(iso_cpu_pool *pool, uint32_t n_threads) {
     return;
   }
   atomic_store_explicit(&pool->arrived, 0, memory_order_relaxed);
-  word_set(&pool->phase, phase + 1);
+  word_raise(&pool->phase);
 }
 
 uint32_t iso_cpu_pool_size(const iso_cpu_pool *pool) { return pool->n_threads; }
@@ -145,7 +181,7 @@ uint32_t iso_cpu_pool_size(const iso_cpu_pool *pool) { return pool->n_threads; }
 static void stop_workers(iso_cpu_pool *pool, uint32_t count) {
   pool->stop = true;
   for (uint32_t i = 0; i < count; i++)
-    raise_ticket(&pool->workers[i]);
+    word_raise(&pool->workers[i].ticket);
   for (uint32_t i = 0; i < count; i++)
     pthread_join(pool->workers[i].handle, NULL);
 }
@@ -177,6 +213,7 @@ iso_status iso_cpu_pool_create(uint32_t n_threads, iso_cpu_pool **out_pool) {
                         bytes);
   memset(pool, 0, bytes);
   pool->n_threads = n_threads;
+  atomic_init(&pool->gate, GATE_CLOSED);
   pthread_mutex_init(&pool->lock, NULL);
   for (uint32_t i = 0; i < n_threads - 1; i++) {
     worker *self = &pool->workers[i];

@@ -35,7 +35,13 @@ uint32_t iso_cpu_pool_size(const iso_cpu_pool *pool);
  * runs on the caller alone. */
 void iso_cpu_parallel(iso_cpu_pool *pool, uint32_t max_threads, iso_cpu_task task, void *context);
 
-/* Inside a task: waits until all its n_threads threads have come here. */
+/* The same for a task whose threads take items from a common counter until none is left: one that
+ * comes when all are taken, as where other programs hold its CPU, is not waited for. The task may
+ * run on any of the threads, thread 0 among them, and has no barriers. */
+void iso_cpu_parallel_items(iso_cpu_pool *pool, uint32_t max_threads, iso_cpu_task task,
+                            void *context);
+
+/* Inside a task of iso_cpu_parallel(): waits until all its n_threads threads have come here. */
 void iso_cpu_barrier(iso_cpu_pool *pool, uint32_t n_threads);
 
 /* The share of thread `thread` in `total` items, in whole granules: [*out_begin, *out_end). */

@@ -78,6 +78,50 @@ static void sleeping_workers_wake(void **state) {
   iso_cpu_pool_destroy(pool);
 }
 
+/* Items from a counter. `alive` is true while the call that runs the task has not returned. */
+typedef struct item_job {
+  atomic_int next, taken[64];
+  atomic_bool alive;
+  atomic_uint late;
+} item_job;
+
+static void item_task(void *context, uint32_t thread, uint32_t n_threads) {
+  item_job *job = context;
+  (void)thread, (void)n_threads;
+  int item;
+  while ((item = atomic_fetch_add(&job->next, 1)) < 64) {
+    if (!atomic_load(&job->alive))
+      atomic_fetch_add(&job->late, 1);
+    atomic_fetch_add(&job->taken[item], 1);
+  }
+}
+
+/* More threads than CPUs, so that many come late; between tasks that need every thread. */
+static void late_threads_are_not_waited_for(void **state) {
+  (void)state;
+  iso_cpu_pool *pool;
+  uint32_t n_cpus;
+  iso_cpu_default_threads(&n_cpus);
+  assert_int_equal(iso_cpu_pool_create(n_cpus < 4 ? 4 : 7, &pool), ISO_OK);
+  static item_job job;
+  for (int round = 0; round < 3000; round++) {
+    memset(&job, 0, sizeof job);
+    atomic_store(&job.alive, true);
+    iso_cpu_parallel_items(pool, 2 + (uint32_t)round % 6, item_task, &job);
+    atomic_store(&job.alive, false);
+    for (int i = 0; i < 64; i++)
+      assert_int_equal(atomic_load(&job.taken[i]), 1);
+    assert_int_equal(atomic_load(&job.late), 0);
+    if (round % 3)
+      continue;
+    tally all = {.pool = pool, .total = 500, .granule = 1};
+    iso_cpu_parallel(pool, 1 + (uint32_t)round % 7, count_task, &all);
+    for (int64_t i = 0; i < 500; i++)
+      assert_int_equal(all.counts[i], 1);
+  }
+  iso_cpu_pool_destroy(pool);
+}
+
 static void *caller_main(void *argument) {
   iso_cpu_pool *pool = argument;
   for (int i = 0; i < 500; i++) {
@@ -140,9 +184,13 @@ static void absurd_counts_are_refused(void **state) {
 int main(void) {
   iso_cpu_backend_query(ISO_ABI_VERSION, &cpu_test_host);
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(every_item_is_done_once),  cmocka_unit_test(threads_meet_at_barriers),
-      cmocka_unit_test(sleeping_workers_wake),    cmocka_unit_test(callers_share_a_pool),
-      cmocka_unit_test(a_nested_task_runs_alone), cmocka_unit_test(absurd_counts_are_refused),
+      cmocka_unit_test(every_item_is_done_once),
+      cmocka_unit_test(threads_meet_at_barriers),
+      cmocka_unit_test(sleeping_workers_wake),
+      cmocka_unit_test(late_threads_are_not_waited_for),
+      cmocka_unit_test(callers_share_a_pool),
+      cmocka_unit_test(a_nested_task_runs_alone),
+      cmocka_unit_test(absurd_counts_are_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -307,6 +307,9 @@ static void run_item(const product_worker *worker, const iso_product_segment *se
 static void product_task(void *context, uint32_t thread, uint32_t n_threads) {
   product_job *job = context;
   const iso_product *product = job->product;
+  if (job->private_activations &&
+      atomic_load_explicit(&job->next_item, memory_order_relaxed) >= job->n_items)
+    return; /* too late to be of use */
   product_worker worker = {.job = job, .scratch = job->scratch + thread * job->layout.total};
   worker.activations =
       job->private_activations ? worker.scratch + job->layout.activations : job->activations;
@@ -339,6 +342,8 @@ void iso_product_run(iso_cpu_pool *pool, iso_product *product) {
   job.private_activations =
       product->rows == 1 || product->rows * shape->elements <= PRIVATE_ELEMENTS;
   uint32_t n_threads = plan_items(&job, product);
-  if (job.n_items > 0)
+  if (job.n_items > 0 && job.private_activations)
+    iso_cpu_parallel_items(pool, n_threads, product_task, &job);
+  else if (job.n_items > 0)
     iso_cpu_parallel(pool, n_threads, product_task, &job);
 }
