@@ -178,6 +178,17 @@ __device__ inline void simt_store4(iso_scheme scheme, void *row, int64_t i, cons
   *(uint2 *)((uint16_t *)row + i) = make_uint2(words[0], words[1]);
 }
 
+/* Two values from column i on, which is even, in a row that starts at a multiple of 8 bytes. */
+__device__ inline void simt_store2(iso_scheme scheme, void *row, int64_t i, float a, float b) {
+  if (scheme == ISO_SCHEME_F32) {
+    *(float2 *)((float *)row + i) = make_float2(a, b);
+  } else if (scheme == ISO_SCHEME_F16) {
+    *(__half2 *)((simt_f16 *)row + i) = __floats2half2_rn(a, b);
+  } else {
+    *(__nv_bfloat162 *)((simt_bf16 *)row + i) = __floats2bfloat162_rn(a, b);
+  }
+}
+
 /* ---- Reductions --------------------------------------------------------------------------------- */
 
 struct simt_sum {
