@@ -59,7 +59,9 @@ static void set_constants(const iso_op_arguments *arguments, bool has_bias, uint
  * subgroups and of registers. */
 static uint32_t choose_weight_rows(uint32_t n_out) { return n_out >= 2048 ? 2 : 1; }
 
-static uint32_t choose_unroll(uint32_t n_x_rows) { return n_x_rows <= 2 ? 2 : 1; }
+static uint32_t choose_unroll(uint32_t n_x_rows) {
+  return n_x_rows == 1 ? 4 : n_x_rows == 2 ? 2 : 1;
+}
 
 static iso_status launch_rows(iso_queue *queue, const iso_op_arguments *arguments,
                               product_push *push, uint32_t n_x_rows, bool has_bias,

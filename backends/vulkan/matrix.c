@@ -131,7 +131,7 @@ static const tile_shape first_tier[2] = {
 };
 static const tile_shape second_tier[2] = {
     {VULKAN_SHADER_matmul_matrix2_large, 128, 128, 256},
-    {VULKAN_SHADER_matmul_matrix2_small, 64, 64, 128},
+    {VULKAN_SHADER_matmul_matrix2_small, 64, 32, 128},
 };
 
 /* Large tiles where they are not taller than there are rows, and enough to fill a device. */

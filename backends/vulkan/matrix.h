@@ -69,7 +69,7 @@ typedef struct vulkan_matrix_features {
 /* Fills in what the tier in use needs, with `next` behind, and returns the chain's start. */
 void *vulkan_matrix_chain(const vulkan_facts *facts, void *next,
                           vulkan_matrix_features *out_features);
-/* Whether matmul_matrix2.comp can run as well: tiles of 64 x 64 halves by 128 invocations, and of
+/* Whether matmul_matrix2.comp can run as well: tiles of 64 x 32 halves by 128 invocations, and of
  * 128 x 128 by 256. */
 const char *vulkan_matrix2_missing(const vulkan_api *api, const vulkan_facts *facts);
 

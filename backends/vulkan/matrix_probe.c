@@ -71,13 +71,13 @@ static bool has_features2(const vulkan_api *api, VkPhysicalDevice physical) {
          matrix.cooperativeMatrixBlockLoads;
 }
 
-/* Whether tiles of `tile` x `tile` halves are offered to workgroups of this many invocations. */
+/* Whether tiles of rows x columns, 128 deep, are offered to workgroups of so many invocations. */
 static bool has_tile(const VkCooperativeMatrixFlexibleDimensionsPropertiesNV *properties,
-                     uint32_t count, uint32_t tile, uint32_t invocations) {
+                     uint32_t count, uint32_t rows, uint32_t columns, uint32_t invocations) {
   for (uint32_t i = 0; i < count; i++) {
     const VkCooperativeMatrixFlexibleDimensionsPropertiesNV *p = &properties[i];
-    if (p->MGranularity && tile % p->MGranularity == 0 && p->NGranularity &&
-        tile % p->NGranularity == 0 && p->KGranularity && 64 % p->KGranularity == 0 &&
+    if (p->MGranularity && rows % p->MGranularity == 0 && p->NGranularity &&
+        columns % p->NGranularity == 0 && p->KGranularity && 128 % p->KGranularity == 0 &&
         (int)p->AType == VK_COMPONENT_TYPE_FLOAT16_KHR &&
         (int)p->BType == VK_COMPONENT_TYPE_FLOAT16_KHR &&
         (int)p->CType == VK_COMPONENT_TYPE_FLOAT32_KHR &&
@@ -102,8 +102,8 @@ const char *vulkan_matrix2_missing(const vulkan_api *api, const vulkan_facts *fa
     properties[i] = (VkCooperativeMatrixFlexibleDimensionsPropertiesNV){
         .sType = VK_STRUCTURE_TYPE_COOPERATIVE_MATRIX_FLEXIBLE_DIMENSIONS_PROPERTIES_NV};
   if (!get || get(facts->physical, &count, properties) < 0 ||
-      !has_tile(properties, count, 64, 128) || !has_tile(properties, count, 128, 256))
-    return "no tiles of 64 and 128 halves";
+      !has_tile(properties, count, 64, 32, 128) || !has_tile(properties, count, 128, 128, 256))
+    return "no tiles of 64 x 32 and 128 x 128 halves";
   return NULL;
 }
 

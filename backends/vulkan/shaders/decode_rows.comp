@@ -18,8 +18,7 @@ layout(push_constant) uniform Push {
 /* Weights beyond a half's range would be infinite: they are kept in it. */
 uvec2 pack(vec4 values) {
   values = clamp(values, -65504.0, 65504.0);
-  return uvec2(float_to_half(values.x) | float_to_half(values.y) << 16,
-               float_to_half(values.z) | float_to_half(values.w) << 16);
+  return uvec2(packHalf2x16(values.xy), packHalf2x16(values.zw));
 }
 
 void main() {

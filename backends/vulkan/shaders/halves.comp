@@ -30,8 +30,8 @@ void main() {
   int exponent = clamp(int(floatBitsToUint(peak) >> 23), 20, 230);
   float shrink = uintBitsToFloat(uint(268 - exponent) << 23);
   for (uint i = 2 * gl_LocalInvocationID.x; i < n_columns; i += 2 * WORKGROUP)
-    Words(to).v[i / 2] = float_to_half(load_element(from, i, TYPE_X) * shrink) |
-                         float_to_half(load_element(from, i + 1, TYPE_X) * shrink) << 16;
+    Words(to).v[i / 2] = packHalf2x16(
+        vec2(load_element(from, i, TYPE_X), load_element(from, i + 1, TYPE_X)) * shrink);
   if (gl_LocalInvocationID.x == 0)
     Floats(scales).v[r] = uintBitsToFloat(uint(exponent - 14) << 23);
 }

@@ -26,7 +26,6 @@ layout(push_constant) uniform Push {
 
 layout(buffer_reference, std430, buffer_reference_align = 16) buffer Matrix { float16_t v[]; };
 
-#define STEP 64 /* columns of x at a time; what is past the last one counts as 0 */
 
 uint m0, n0; /* of this workgroup's tile */
 
@@ -41,29 +40,40 @@ float store(const in uint32_t row, const in uint32_t column, const in float sum)
   return sum;
 }
 
+#define CLAMPED tensorLayoutNV<2, gl_CooperativeMatrixClampModeConstantNV>
+
+/* The products of all slices; what lies outside of the operands counts as 0 where LAYOUT clamps. */
+#define MULTIPLY(LAYOUT, CREATE)                                                                   \
+  LAYOUT a_layout = CREATE;                                                                        \
+  LAYOUT b_layout = CREATE;                                                                        \
+  a_layout = setTensorLayoutDimensionNV(a_layout, n_rows, n_in);                                   \
+  a_layout = setTensorLayoutStrideNV(a_layout, stride, 1);                                         \
+  b_layout = setTensorLayoutDimensionNV(b_layout, n_out, n_in);                                    \
+  b_layout = setTensorLayoutStrideNV(b_layout, stride, 1);                                         \
+  for (uint k = 0; k < n_in; k += STEP) {                                                          \
+    coopmat<float16_t, gl_ScopeWorkgroup, TILE_M, STEP, gl_MatrixUseA> a;                          \
+    coopmat<float16_t, gl_ScopeWorkgroup, STEP, TILE_N, gl_MatrixUseB> b;                          \
+    coopMatLoadTensorNV(a, Matrix(x).v, 0, sliceTensorLayoutNV(a_layout, m0, TILE_M, k, STEP));    \
+    coopMatLoadTensorNV(b, Matrix(weight).v, 0,                                                    \
+                        sliceTensorLayoutNV(b_layout, n0, TILE_N, k, STEP), transposed);           \
+    sums = coopMatMulAdd(a, b, sums);                                                              \
+  }
+
 void main() {
   uint group = group_index();
   m0 = group / n_tiles * TILE_M;
   n0 = group % n_tiles * TILE_N;
   if (m0 >= n_rows)
     return;
-  tensorLayoutNV<2, gl_CooperativeMatrixClampModeConstantNV> a_layout =
-      createTensorLayoutNV(2, gl_CooperativeMatrixClampModeConstantNV);
-  tensorLayoutNV<2, gl_CooperativeMatrixClampModeConstantNV> b_layout = a_layout;
-  a_layout = setTensorLayoutDimensionNV(a_layout, n_rows, n_in);
-  a_layout = setTensorLayoutStrideNV(a_layout, n_in, 1);
-  b_layout = setTensorLayoutDimensionNV(b_layout, n_out, n_in);
-  b_layout = setTensorLayoutStrideNV(b_layout, n_in, 1);
+  /* Tells the compiler that rows start at vectors of 16 bytes. */
+  uint stride = n_in & ~7u;
   tensorViewNV<2, false, 1, 0> transposed = createTensorViewNV(2, false, 1, 0);
   coopmat<float, gl_ScopeWorkgroup, TILE_M, TILE_N, gl_MatrixUseAccumulator> sums =
       coopmat<float, gl_ScopeWorkgroup, TILE_M, TILE_N, gl_MatrixUseAccumulator>(0.0);
-  for (uint k = 0; k < n_in; k += STEP) {
-    coopmat<float16_t, gl_ScopeWorkgroup, TILE_M, STEP, gl_MatrixUseA> a;
-    coopmat<float16_t, gl_ScopeWorkgroup, STEP, TILE_N, gl_MatrixUseB> b;
-    coopMatLoadTensorNV(a, Matrix(x).v, 0, sliceTensorLayoutNV(a_layout, m0, TILE_M, k, STEP));
-    coopMatLoadTensorNV(b, Matrix(weight).v, 0,
-                        sliceTensorLayoutNV(b_layout, n0, TILE_N, k, STEP), transposed);
-    sums = coopMatMulAdd(a, b, sums);
+  if (m0 + TILE_M <= n_rows && n0 + TILE_N <= n_out && n_in % STEP == 0) {
+    MULTIPLY(tensorLayoutNV<2>, createTensorLayoutNV(2))
+  } else {
+    MULTIPLY(CLAMPED, createTensorLayoutNV(2, gl_CooperativeMatrixClampModeConstantNV))
   }
   coopMatPerElementNV(sums, sums, store);
 }

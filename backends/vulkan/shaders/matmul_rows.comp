@@ -15,9 +15,7 @@
       vec4 low = load_x(rows[m], k), high = load_x(rows[m], k + HALF);                             \
       float low_sum = low.x + low.y + low.z + low.w, high_sum = high.x + high.y + high.z + high.w; \
       [[unroll]] for (uint n = 0; n < N_WEIGHT_ROWS; n++)                                          \
-        sums[n * N_X_ROWS + m] += groups[n].scale.x * dot(groups[n].low, low) +                    \
-                                  groups[n].scale.y * dot(groups[n].high, high) +                  \
-                                  groups[n].bias.x * low_sum + groups[n].bias.y * high_sum;        \
+        sums[n * N_X_ROWS + m] += group_product(groups[n], low, high, low_sum, high_sum);          \
     }                                                                                              \
   }
 

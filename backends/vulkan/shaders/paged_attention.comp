@@ -91,19 +91,30 @@ void load_queries(uint first, uint kv_head, uint chunk) {
   }
 }
 
-/* Positions p0 to end of a sequence's cache into the tile, zeros behind. */
-void load_tile(uint64_t cache, uint type, uint n, uint sequence, uint kv_head, uint p0, uint end) {
-  uint quads = (n + 3) / 4;
-  for (uint i = gl_LocalInvocationID.x; i < POSITIONS * quads; i += WORKGROUP) {
-    uint p = p0 + i / quads, d = i % quads * 4;
-    vec4 values = vec4(0);
-    if (p < end) {
-      uint page = uint(Ints(block_table).v[sequence * n_blocks + p / PAGE_SIZE]);
-      uint64_t row = (uint64_t(page) * N_KV_HEADS + kv_head) * PAGE_SIZE + p % PAGE_SIZE;
-      values = load_cache(cache + row * cache_row_bytes(type, n), d, n, type, IS_VECTOR != 0);
-    }
-    tile[i / quads * STRIDE + i % quads] = values;
+/* Positions p0 to end of a sequence's cache into the tile, zeros behind: all loads are under way
+ * before the first is stored. */
+#define LOAD_TILE(CACHE, TYPE, N, QUADS)                                                           \
+  {                                                                                                \
+    const uint n_loads = (POSITIONS * QUADS + WORKGROUP - 1) / WORKGROUP;                          \
+    vec4 loaded[n_loads];                                                                          \
+    [[unroll]] for (uint u = 0; u < n_loads; u++) {                                                \
+      uint at = id + u * WORKGROUP, p = p0 + at / QUADS;                                           \
+      loaded[u] = vec4(0);                                                                         \
+      if (at < POSITIONS * QUADS && p < end)                                                       \
+        loaded[u] = load_position(CACHE, TYPE, N, sequence, kv_head, p, at % QUADS * 4);           \
+    }                                                                                              \
+    [[unroll]] for (uint u = 0; u < n_loads; u++) {                                                \
+      uint at = id + u * WORKGROUP;                                                                \
+      if (at < POSITIONS * QUADS)                                                                  \
+        tile[at / QUADS * STRIDE + at % QUADS] = loaded[u];                                        \
+    }                                                                                              \
   }
+
+/* Elements d to d + 3 of a position. */
+vec4 load_position(uint64_t cache, uint type, uint n, uint sequence, uint kv_head, uint p, uint d) {
+  uint page = uint(Ints(block_table).v[sequence * n_blocks + p / PAGE_SIZE]);
+  uint64_t row = (uint64_t(page) * N_KV_HEADS + kv_head) * PAGE_SIZE + p % PAGE_SIZE;
+  return load_cache(cache + row * cache_row_bytes(type, n), d, n, type, IS_VECTOR != 0);
 }
 
 /* The score of a product of a query and a key; -infinity where the position is not seen. */
@@ -164,7 +175,7 @@ void attend(uint sequence, uint first, uint kv_head, uint chunk, uint split) {
   uint turn = 0;
   [[dont_unroll]] for (uint p0 = begin; p0 < end; p0 += POSITIONS) {
     barrier();
-    load_tile(k_cache, TYPE_K, HEAD_DIM, sequence, kv_head, p0, end);
+    LOAD_TILE(k_cache, TYPE_K, HEAD_DIM, K_QUADS)
     barrier();
     float products[N_SCORES];
     [[unroll]] for (uint i = 0; i < N_SCORES; i++)
@@ -185,7 +196,7 @@ void attend(uint sequence, uint first, uint kv_head, uint chunk, uint split) {
                     : -INFINITY;
     }
     barrier();
-    load_tile(v_cache, TYPE_V, VALUE_DIM, sequence, kv_head, p0, end);
+    LOAD_TILE(v_cache, TYPE_V, VALUE_DIM, V_QUADS)
     for (uint row = first_row; row < N_ROWS; row += ROW_STEP) {
       vec4 most = vec4(largest[turn * N_ROWS + row]);
       for (uint p = 0; p < POSITIONS / 4; p++)

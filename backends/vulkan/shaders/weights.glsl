@@ -290,3 +290,19 @@ Group decode(WeightRow row, uint span, uint j, uint n_columns) {
                bytes_of(word >> 4 & 0x0f0f0f0fu | high & 0x30303030u), scale, -32 * scale);
 }
 #endif
+
+/* The products of a group with low and high, whose sums are low_sum and high_sum. Blocks of 32 have
+ * one scale. */
+float group_product(Group group, vec4 low, vec4 high, float low_sum, float high_sum) {
+#if BLOCK_ELEMENTS == 1
+  return dot(group.low, low) + dot(group.high, high);
+#elif defined(SCHEME_Q8_0) || defined(SCHEME_IQ4_NL)
+  return group.scale.x * (dot(group.low, low) + dot(group.high, high));
+#elif BLOCK_ELEMENTS == 32
+  return group.scale.x * (dot(group.low, low) + dot(group.high, high)) +
+         group.bias.x * (low_sum + high_sum);
+#else
+  return group.scale.x * dot(group.low, low) + group.scale.y * dot(group.high, high) +
+         group.bias.x * low_sum + group.bias.y * high_sum;
+#endif
+}
