@@ -109,16 +109,34 @@ static iso_status insert(iso_engine *engine, engine_request *request) {
   return ISO_OK;
 }
 
-static void apply(iso_engine *engine, engine_command command) {
-  for (size_t i = 0; i < engine->n_requests; i++) {
-    engine_request *request = engine->requests[i];
-    if (request->id != command.id)
-      continue;
-    if (command.kind == COMMAND_CANCEL)
-      request->is_cancelled = true;
-    else
-      request->is_paused = false;
-    return;
+static int by_id(const void *a, const void *b) {
+  iso_request_id x = ((const engine_command *)a)->id, y = ((const engine_command *)b)->id;
+  return x < y ? -1 : x > y;
+}
+
+static void apply(engine_request *request, const engine_command *command) {
+  if (command->kind == COMMAND_CANCEL)
+    request->is_cancelled = true;
+  else
+    request->is_paused = false;
+}
+
+/* In any order: cancelling and resuming do not meet. */
+static void apply_all(iso_engine *engine, size_t n_commands) {
+  engine_command *commands = engine->commands;
+  if (n_commands > 1)
+    qsort(commands, n_commands, sizeof *commands, by_id);
+  for (size_t i = 0; n_commands > 0 && i < engine->n_requests; i++) {
+    size_t low = 0, high = n_commands;
+    while (low < high) {
+      size_t middle = low + (high - low) / 2;
+      if (commands[middle].id < engine->requests[i]->id)
+        low = middle + 1;
+      else
+        high = middle;
+    }
+    for (; low < n_commands && commands[low].id == engine->requests[i]->id; low++)
+      apply(engine->requests[i], &commands[low]);
   }
 }
 
@@ -149,8 +167,7 @@ void iso_engine_take_in(iso_engine *engine) {
     }
     request = next;
   }
-  for (size_t i = 0; i < n_commands; i++)
-    apply(engine, commands[i]);
+  apply_all(engine, n_commands);
 }
 
 static void count_requests(iso_engine *engine) {

@@ -158,12 +158,12 @@ static void open_editor(chat *self) {
 
 iso_status iso_command_chat(iso_options *options, int *out_exit) {
   (void)out_exit;
-  iso_model *model;
+  iso_model *model, *draft = NULL;
   ISO_TRY(iso_tool_open_model(options, false, &model));
   chat self = {.options = options, .model = model};
   iso_status status =
       iso_model_get_chat_template(model)
-          ? iso_tool_create_single_engine(model, options, &self.engine)
+          ? iso_tool_create_single_engine(model, options, &draft, &self.engine)
           : iso_fail(ISO_ERROR_UNSUPPORTED, "%s has no chat template; continue text with isomer "
                                             "run --raw", options->model);
   if (status == ISO_OK)
@@ -180,6 +180,7 @@ iso_status iso_command_chat(iso_options *options, int *out_exit) {
   free(self.answer);
   iso_conversation_destroy(&self.conversation);
   iso_engine_destroy(self.engine);
+  iso_model_close(draft);
   iso_model_close(model);
   return status;
 }

@@ -33,14 +33,13 @@ static iso_flow on_event(void *context, const iso_event *event) {
 }
 
 iso_status iso_tool_create_single_engine(const iso_model *model, const iso_options *options,
-                                         iso_engine **out_engine) {
+                                         iso_model **out_draft, iso_engine **out_engine) {
   iso_options single = *options;
   single.max_sequences = 1;
   single.memory_utilization = 1; /* of which one context is taken */
   iso_progress_bar bar;
   iso_progress_bar_begin(&bar, stderr);
-  iso_model *draft;
-  ISO_TRY(iso_tool_create_engine(model, &single, &bar, &draft, out_engine));
+  ISO_TRY(iso_tool_create_engine(model, &single, &bar, out_draft, out_engine));
   if (options->verbose)
     fprintf(stderr, "%s\n", iso_engine_describe(*out_engine));
   return ISO_OK;

@@ -16,9 +16,10 @@ typedef struct iso_generation {
 } iso_generation;
 
 /* An engine for one request at a time; prompts that go on from earlier ones start from what is
- * cached of them. */
+ * cached of them. *out_draft is the draft model or NULL, and outlives the engine. */
 ISO_MUST_CHECK iso_status iso_tool_create_single_engine(const iso_model *model,
                                                         const iso_options *options,
+                                                        iso_model **out_draft,
                                                         iso_engine **out_engine);
 /* Generates as the options ask. Ctrl-C, once caught, ends the answer with ISO_STOP_CANCELLED. */
 ISO_MUST_CHECK iso_status iso_tool_generate(iso_engine *engine, const iso_options *options,

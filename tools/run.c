@@ -111,20 +111,21 @@ static iso_status generate(const iso_options *options, iso_engine *engine, const
 }
 
 iso_status iso_command_run(iso_options *options, int *out_exit) {
-  iso_model *model;
+  iso_model *model, *draft = NULL;
   ISO_TRY(iso_tool_open_model(options, false, &model));
   int32_t *ids = NULL;
   size_t n_ids = 0;
   iso_engine *engine = NULL;
   iso_status status = make_prompt(options, model, &ids, &n_ids);
   if (status == ISO_OK)
-    status = iso_tool_create_single_engine(model, options, &engine);
+    status = iso_tool_create_single_engine(model, options, &draft, &engine);
   if (status == ISO_OK)
     status = generate(options, engine, ids, n_ids);
   if (status == ISO_OK && iso_tool_interrupted())
     *out_exit = 1;
   iso_engine_destroy(engine);
   free(ids);
+  iso_model_close(draft);
   iso_model_close(model);
   return status;
 }

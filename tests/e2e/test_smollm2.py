@@ -67,7 +67,7 @@ def test_same_seed_same_text():
 def test_threads_and_chunks_do_not_change_the_text():
     expected = run("run", MODEL, "-p", "Count to ten.", "-n", "24", "--temp", "0").stdout
     assert expected.strip()
-    for extra in (["-t", "1"], ["-b", "7"], ["--kv-type", "f16"]):
+    for extra in (["-t", "1"], ["-b", "7"], ["--kv-type", "f16"], ["--speculation", "ngram"]):
         assert run("run", MODEL, "-p", "Count to ten.", "-n", "24", "--temp", "0", *extra).stdout == expected, extra
 
 

@@ -19,7 +19,7 @@ static int close_model(void **state) {
   return 0;
 }
 
-enum { N_THREADS = 4 };
+enum { N_THREADS = 4, N_IDS = 32 };
 
 typedef struct client {
   iso_engine *engine;
@@ -50,8 +50,9 @@ static iso_flow on_event(void *context, const iso_event *event) {
       atomic_fetch_add(&self->n_cancelled, 1);
     atomic_fetch_add(&self->n_done, 1);
   }
-  return event->kind == ISO_EVENT_TEXT && event->request % 7 == 0 ? ISO_FLOW_PAUSE
-                                                                  : ISO_FLOW_CONTINUE;
+  bool pauses = event->kind == ISO_EVENT_TEXT && event->request % 7 == 0 && event->n_tokens > 0 &&
+                event->tokens[0].chosen.token % 4 == 0;
+  return pauses ? ISO_FLOW_PAUSE : ISO_FLOW_CONTINUE;
 }
 
 static iso_request random_request(client *self, int32_t *prompt) {
@@ -88,21 +89,21 @@ static iso_request random_request(client *self, int32_t *prompt) {
 static void *run_client(void *context) {
   client *self = context;
   int32_t prompt[CASE_CONTEXT];
-  iso_request_id ids[8] = {0};
+  iso_request_id ids[N_IDS] = {0};
   for (int i = 0; self->until > 0 ? now() < self->until : i < self->n_requests; i++) {
     iso_request request = random_request(self, prompt);
-    iso_request_id *id = &ids[next_random(self) % 8];
+    iso_request_id *id = &ids[next_random(self) % N_IDS];
     if (iso_engine_submit(self->engine, &request, id) == ISO_OK)
       atomic_fetch_add(&self->n_submitted, 1);
     else
       atomic_fetch_add(&self->n_busy, 1);
     if ((int)(next_random(self) % 100) < self->cancel_percent)
-      iso_engine_cancel(self->engine, ids[next_random(self) % 8]);
-    for (int k = 0; k < 8; k++)
+      iso_engine_cancel(self->engine, ids[next_random(self) % N_IDS]);
+    for (int k = 0; k < N_IDS; k++)
       iso_engine_resume(self->engine, ids[k]);
     iso_engine_stats stats;
     iso_engine_get_stats(self->engine, &stats);
-    if (stats.n_waiting > 16)
+    if (stats.n_waiting > 16 || stats.n_paused > 64)
       usleep(1000);
   }
   /* Those that pause go on until all are done. */

@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+"""What the engine costs and brings: raw batched decode beside the same rows as requests, drafts on a
+prompt that repeats itself and on random text, the prefix cache where nothing is shared.
+
+    bench/engine.py build/release/isomer model.gguf
+
+Runs alternate, medians are over the rounds. See bench/README.md.
+"""
+import argparse
+import json
+import pathlib
+import re
+import statistics
+import subprocess
+import tempfile
+
+TEXT = ("The river Elbe rises in the Giant Mountains of the northern Czech Republic before traversing much "
+        "of Bohemia, then Germany, and flowing into the North Sea at Cuxhaven, 110 kilometres northwest of "
+        "Hamburg. Its total length is 1,094 kilometres. The Elbe's major tributaries include the rivers "
+        "Vltava, Ohre, Saale, Havel, Mulde, and Schwarze Elster. The Elbe river basin has a total catchment "
+        "area of 148,268 square kilometres, the twelfth largest in Europe.")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("isomer")
+    parser.add_argument("model")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--sequences", type=int, default=64)
+    parser.add_argument("--tokens", type=int, default=128, help="of each answer")
+    parser.add_argument("--threads", type=int, default=0)
+    arguments = parser.parse_args()
+    n, tokens = arguments.sequences, arguments.tokens
+
+    def run(*words):
+        return subprocess.run([arguments.isomer, *map(str, words), "-t", str(arguments.threads)], check=True,
+                              capture_output=True, text=True)
+
+    def raw():
+        done = run("bench", arguments.model, "--batch", n, "-p", "0", "-n", tokens, "-r", "1", "--json")
+        return json.loads(done.stdout)[0]["avg_ts"]
+
+    def batch(lines, *options):
+        with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as source:
+            source.write("".join(json.dumps(line) + "\n" for line in lines))
+            source.flush()
+            done = run("batch", arguments.model, source.name, "-c", "1024", "--kv-memory", "4000", *options)
+        return float(re.search(r"([\d.]+) output tokens/s", done.stderr).group(1))
+
+    many = [{"prompt": f"Once {i}", "max_tokens": tokens, "ignore_end": True} for i in range(n)]
+    greedy = [dict(line, temperature=0) for line in many]
+    plain = [dict(line, temperature=1, top_k=0, top_p=1, min_p=0) for line in many]
+    repeats = [{"src": "Repeat this text word for word, then summarise it:\n" + TEXT, "max_tokens": 200,
+                "temperature": 0}]
+    wild = [{"prompt": "Once upon a time", "max_tokens": 200, "ignore_end": True, "temperature": 1.5,
+             "top_k": 0, "top_p": 1, "min_p": 0, "seed": 3}]
+    one = ("--max-sequences", "1")
+    wide = ("--max-sequences", n)
+    cases = {
+        "raw decode (isomer bench)": raw,
+        "requests, greedy": lambda: batch(greedy, *wide),
+        "requests, temperature 0.8, top-k, top-p, min-p": lambda: batch(many, *wide),
+        "requests, temperature 1, no filter": lambda: batch(plain, *wide),
+        "requests, greedy, no prefix cache": lambda: batch(greedy, *wide, "--no-prefix-cache"),
+        "one that repeats its prompt": lambda: batch(repeats, *one),
+        "the same with n-gram drafts": lambda: batch(repeats, *one, "--speculation", "ngram"),
+        "one of random text": lambda: batch(wild, *one),
+        "that with n-gram drafts": lambda: batch(wild, *one, "--speculation", "ngram"),
+    }
+    results = {name: [] for name in cases}
+    for _ in range(arguments.rounds):
+        for name, measure in cases.items():
+            results[name].append(measure())
+    print(f"{pathlib.Path(arguments.model).name}, {n} sequences of {tokens} tokens, "
+          f"medians of {arguments.rounds} rounds\n")
+    print("| output tokens/s | median | from | to |\n| --- | ---: | ---: | ---: |")
+    for name, rates in results.items():
+        print(f"| {name} | {statistics.median(rates):.1f} | {min(rates):.1f} | {max(rates):.1f} |")
+
+
+main()
