@@ -85,8 +85,8 @@ iso_status iso_cpu_attention_read(const iso_op_arguments *arguments, int64_t vec
   return ISO_OK;
 }
 
-uint64_t iso_cpu_attention_max_items(const attention *job, int64_t n_tokens, int64_t wide_rows) {
-  return (uint64_t)(job->n_kv_heads * (job->n_sequences + n_tokens * job->group / wide_rows));
+uint64_t iso_cpu_attention_max_items(const attention *job, int64_t n_tokens, int64_t narrow_rows) {
+  return (uint64_t)(job->n_kv_heads * (job->n_sequences + n_tokens * job->group / narrow_rows));
 }
 
 static void zero_rows(const attention *job) {
@@ -101,7 +101,7 @@ void iso_cpu_attention_list(attention *job, int64_t narrow_rows, int64_t wide_ro
   for (int64_t s = 0; s < job->n_sequences; s++) {
     int64_t n_rows = job->query_length[s] * job->group;
     n_tokens += job->query_length[s];
-    int64_t tile = n_rows <= narrow_rows ? narrow_rows : wide_rows;
+    int64_t tile = attention_is_narrow(job, s, narrow_rows) ? narrow_rows : wide_rows;
     /* The last rows see the most keys and come first, so that threads finish together. */
     for (int64_t row = whole(n_rows, tile) - tile; row >= 0; row -= tile)
       for (int64_t g = 0; g < job->n_kv_heads; g++)

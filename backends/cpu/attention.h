@@ -107,11 +107,19 @@ void iso_cpu_attention_sizes(const iso_op_arguments *arguments, int64_t vector_w
 ISO_MUST_CHECK iso_status iso_cpu_attention_read(const iso_op_arguments *arguments,
                                                  int64_t vector_width, attention *out_job);
 
-/* Lists the items. Rows up to `narrow_rows` make a narrow item; more are cut into wide ones of
- * `wide_rows`. Writes zero to rows of no sequence. */
+/* Whether a sequence's rows make narrow items: if they are few, and in decoding, where many heads
+ * of one key head would else be a single item that no other thread can share. */
+static inline bool attention_is_narrow(const attention *job, int64_t sequence,
+                                       int64_t narrow_rows) {
+  int64_t n_tokens = job->query_length[sequence];
+  return n_tokens == 1 || n_tokens * job->group <= narrow_rows;
+}
+
+/* Lists the items: narrow ones of up to `narrow_rows`, wide ones of up to `wide_rows`, which is
+ * more. Writes zero to rows of no sequence. */
 void iso_cpu_attention_list(attention *job, int64_t narrow_rows, int64_t wide_rows);
 
 /* Most items that iso_cpu_attention_list() makes. */
-uint64_t iso_cpu_attention_max_items(const attention *job, int64_t n_tokens, int64_t wide_rows);
+uint64_t iso_cpu_attention_max_items(const attention *job, int64_t n_tokens, int64_t narrow_rows);
 
 #endif

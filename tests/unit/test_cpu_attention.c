@@ -248,12 +248,12 @@ static float *answer_of(cpu_case *job, uint32_t n_threads) {
 static void test_threads_do_not_matter(void **state) {
   (void)state;
   iso_paged_attention_attributes plain = {sizeof plain, 0, 1, 0, 0};
-  const shape s = {9, 3, 64, 64, 16};
+  const shape shapes[] = {{9, 3, 64, 64, 16}, {32, 1, 64, 64, 16}};
   const batch *batches[] = {&ONE_LONG, &DECODE, &MIXED};
-  for (size_t i = 0; i < 3; i++) {
+  for (size_t i = 0; i < 6; i++) {
     cpu_case job;
-    attention_begin(&job, batches[i], &s, &plain, ISO_SCHEME_F32, ISO_SCHEME_F16, ISO_SCHEME_F32,
-                    false);
+    attention_begin(&job, batches[i % 3], &shapes[i / 3], &plain, ISO_SCHEME_F32, ISO_SCHEME_F16,
+                    ISO_SCHEME_F32, false);
     float *alone = answer_of(&job, 1);
     for (uint32_t n_threads = 2; n_threads <= 7; n_threads++) {
       float *shared = answer_of(&job, n_threads);
