@@ -86,6 +86,15 @@ static iso_request random_request(client *self, int32_t *prompt) {
   return request;
 }
 
+/* Lets everything go on that pauses: every seventh request. */
+static void resume_all(client *self) {
+  iso_engine_stats stats;
+  iso_engine_get_stats(self->engine, &stats);
+  for (iso_request_id id = 7; id < 7 + stats.n_requests + 1100; id += 7)
+    iso_engine_resume(self->engine, id);
+  usleep(2000);
+}
+
 static void *run_client(void *context) {
   client *self = context;
   int32_t prompt[CASE_CONTEXT];
@@ -103,17 +112,14 @@ static void *run_client(void *context) {
       iso_engine_resume(self->engine, ids[k]);
     iso_engine_stats stats;
     iso_engine_get_stats(self->engine, &stats);
-    if (stats.n_waiting > 16 || stats.n_paused > 64)
+    if (stats.n_waiting > 16)
       usleep(1000);
+    if (stats.n_paused > 64)
+      resume_all(self);
   }
   /* Those that pause go on until all are done. */
-  while (atomic_load(&self->n_done) < atomic_load(&self->n_submitted)) {
-    iso_engine_stats stats;
-    iso_engine_get_stats(self->engine, &stats);
-    for (iso_request_id id = 7; id < 7 + stats.n_requests + 1100; id += 7)
-      iso_engine_resume(self->engine, id);
-    usleep(2000);
-  }
+  while (atomic_load(&self->n_done) < atomic_load(&self->n_submitted))
+    resume_all(self);
   return NULL;
 }
 
