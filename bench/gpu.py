@@ -174,7 +174,7 @@ def main():
 a copy (bytes read plus bytes written), {bench.operations / 1e12:.0f} TFLOP/s for a bf16 product.
 
 llama3-8b shape, random weights (`isomer synth`), activations and cache in bf16, tokens/s over whole
-steps with sampling; means of {options.repetitions}. A floor counts every weight and cache byte once.
+steps that end in a token on the host; means of {options.repetitions}. A floor counts every weight and cache byte once.
 
 {table(["step", "tokens/s", "floor", "of the floor"], step_rows)}
 
