@@ -269,8 +269,8 @@ static iso_status download_staged(const transfer *t, char *target) {
       continue;
     uint64_t done = i - (PIECES - 1);
     ISO_TRY(wait_for_piece(t, values[done % PIECES]));
-    memcpy(target + done * PIECE_BYTES, (const char *)t->object->staging_address + piece_place(done),
-           piece_bytes(t, done));
+    memcpy(target + done * PIECE_BYTES,
+           (const char *)t->object->staging_address + piece_place(done), piece_bytes(t, done));
   }
   return ISO_OK;
 }

@@ -165,8 +165,8 @@ static iso_status make_copied_outputs(iso_executor *executor) {
                                        .offset = plan->value_operand[v].offset,
                                        .bytes = bytes};
     iso_open_device *open = executor->devices[output->device].open;
-    ISO_TRY(iso_executor_alloc(open, ISO_MEMORY_STAGING, bytes, "staged outputs",
-                               &output->staging));
+    ISO_TRY(
+        iso_executor_alloc(open, ISO_MEMORY_STAGING, bytes, "staged outputs", &output->staging));
     executor->n_copied++;
     ISO_TRY(open->memory.map(open->device, output->staging, &output->address));
   }

@@ -22,7 +22,8 @@ static bool find_offset(plan_item *const *placed, uint32_t count, const plan_ite
   uint64_t offset = 0;
   for (uint32_t i = 0; i < count; i++) {
     const plan_item *other = placed[i];
-    if (!in_use_together(item, other, device->reuse_delay) || other->offset + other->bytes <= offset)
+    if (!in_use_together(item, other, device->reuse_delay) ||
+        other->offset + other->bytes <= offset)
       continue;
     if (other->offset >= offset && other->offset - offset >= item->bytes)
       break;

@@ -161,8 +161,8 @@ static iso_status load_subfolder(iso_registry *registry, const char *folder, con
   return status;
 }
 
-/* "isomer" beside the file that holds this code: <libdir>/isomer for an installed library. A program
- * that holds it, such as the installed tool, finds the same folder from where it is. */
+/* "isomer" beside the file that holds this code: <libdir>/isomer for an installed library. A
+ * program that holds it, such as the installed tool, finds the same folder from where it is. */
 static iso_status load_own_folder(iso_registry *registry) {
   Dl_info self;
   if (!dladdr((const void *)&iso_core_host, &self) || !self.dli_fname)

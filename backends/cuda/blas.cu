@@ -50,10 +50,9 @@ struct cuda_blas {
 };
 
 static iso_status blas_failure(cublasStatus_t status, const char *what) {
-  return iso_backend_fail(cuda_host,
-                          status == CUBLAS_STATUS_ALLOC_FAILED ? ISO_ERROR_OUT_OF_MEMORY
-                                                               : ISO_ERROR_DEVICE,
-                          "%s: cuBLASLt status %d", what, (int)status);
+  return iso_backend_fail(
+      cuda_host, status == CUBLAS_STATUS_ALLOC_FAILED ? ISO_ERROR_OUT_OF_MEMORY : ISO_ERROR_DEVICE,
+      "%s: cuBLASLt status %d", what, (int)status);
 }
 
 #define BLAS_TRY(call)                                                                             \
@@ -63,7 +62,8 @@ static iso_status blas_failure(cublasStatus_t status, const char *what) {
       return blas_failure(blas_status_, #call);                                                    \
   } while (0)
 
-/* ---- Library -------------------------------------------------------------------------------------- */
+/* ---- Library
+ * -------------------------------------------------------------------------------------- */
 
 static bool look_up(cuda_blas *blas) {
   bool complete = true;
@@ -116,10 +116,13 @@ void cuda_blas_destroy(cuda_blas *blas) {
   free(blas);
 }
 
-/* ---- Plans ------------------------------------------------------------------------------------------ */
+/* ---- Plans
+ * ------------------------------------------------------------------------------------------ */
 
 static cudaDataType_t type_of(iso_scheme scheme) {
-  return scheme == ISO_SCHEME_F32 ? CUDA_R_32F : scheme == ISO_SCHEME_F16 ? CUDA_R_16F : CUDA_R_16BF;
+  return scheme == ISO_SCHEME_F32   ? CUDA_R_32F
+         : scheme == ISO_SCHEME_F16 ? CUDA_R_16F
+                                    : CUDA_R_16BF;
 }
 
 /* cuBLASLt counts columns first: y^T [n, m] = w^T' x^T with w and x as they lie. */

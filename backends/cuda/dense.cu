@@ -55,7 +55,8 @@ route plan_route(const iso_op_arguments *arguments) {
   return r;
 }
 
-/* ---- Before and after ------------------------------------------------------------------------------- */
+/* ---- Before and after
+ * ------------------------------------------------------------------------------- */
 
 struct preparation {
   simt_rows x;
@@ -99,8 +100,8 @@ __global__ void __launch_bounds__(THREADS) prepare(preparation p) {
 
 struct finishing {
   simt_rows y;
-  const uint8_t *sums; /* f32 */
-  int64_t sums_stride; /* bytes */
+  const uint8_t *sums;        /* f32 */
+  int64_t sums_stride;        /* bytes */
   const float *bias, *scales; /* NULL: none */
 };
 
@@ -116,7 +117,8 @@ __global__ void finish(finishing f) {
   }
 }
 
-/* ---- Record ------------------------------------------------------------------------------------------- */
+/* ---- Record
+ * ------------------------------------------------------------------------------------------- */
 
 iso_refusal check(const iso_device *device, const iso_op_arguments *arguments,
                   const char **out_detail) {
@@ -158,11 +160,14 @@ iso_status launch(iso_queue *queue, const iso_op_arguments *arguments) {
     return simt_matmul_plain(queue, arguments);
   int element = simt_float_bytes(r.scheme);
   uint64_t plane = rounded((uint64_t)(r.m * r.k * element));
-  preparation p = {r.x, r.scheme, {scratch + r.planes_at, scratch + r.planes_at + plane},
-                   (float *)(scratch + r.scales_at), r.n_planes};
+  preparation p = {r.x,
+                   r.scheme,
+                   {scratch + r.planes_at, scratch + r.planes_at + plane},
+                   (float *)(scratch + r.scales_at),
+                   r.n_planes};
   if (!r.direct_x)
-    ISO_TRY(simt_launch_early(queue, "matmul: rows to the weight's type", prepare, dim3((unsigned)r.m),
-                        dim3(THREADS), 0, p));
+    ISO_TRY(simt_launch_early(queue, "matmul: rows to the weight's type", prepare,
+                              dim3((unsigned)r.m), dim3(THREADS), 0, p));
   cuda_product product = {};
   product.m = r.m, product.n = r.n, product.k = r.k;
   product.scheme = r.scheme;
@@ -171,8 +176,7 @@ iso_status launch(iso_queue *queue, const iso_op_arguments *arguments) {
   product.x_stride = r.direct_x && r.m > 1 ? r.x.strides[0] / element : r.k;
   product.y_scheme = r.direct_y ? r.y.scheme : ISO_SCHEME_F32;
   product.y = r.direct_y ? r.y.data : scratch + r.sums_at;
-  product.y_stride =
-      r.direct_y && r.m > 1 ? r.y.strides[0] / simt_float_bytes(r.y.scheme) : r.n;
+  product.y_stride = r.direct_y && r.m > 1 ? r.y.strides[0] / simt_float_bytes(r.y.scheme) : r.n;
   product.workspace = scratch;
   for (int i = 0; i < r.n_planes; i++) {
     product.x = r.direct_x ? r.x.data : p.planes[i];
@@ -181,18 +185,23 @@ iso_status launch(iso_queue *queue, const iso_op_arguments *arguments) {
   }
   if (!r.finish)
     return ISO_OK;
-  finishing f = {r.y, (const uint8_t *)product.y,
-                 product.y_stride * simt_float_bytes(product.y_scheme),
-                 (const float *)simt_address(arguments->inputs[2]),
-                 r.direct_x ? nullptr : p.scales};
+  finishing f = {
+      r.y, (const uint8_t *)product.y, product.y_stride * simt_float_bytes(product.y_scheme),
+      (const float *)simt_address(arguments->inputs[2]), r.direct_x ? nullptr : p.scales};
   dim3 grid((unsigned)((r.n + THREADS - 1) / THREADS), (unsigned)(r.m < 65535 ? r.m : 65535));
   return simt_launch_early(queue, "matmul: bias and rounding", finish, grid, dim3(THREADS), 0, f);
 }
 
-const iso_kernel records[] = {{.size = sizeof(iso_kernel), .op = ISO_OP_MATMUL,
-                               .name = "matmul.float.cublaslt", .schemes = SIMT_FLOATS,
-                               .activations = SIMT_FLOATS, .layout = ISO_LAYOUT_PLAIN, .rank = 20,
-                               .check = check, .workspace = workspace, .launch = launch}};
+const iso_kernel records[] = {{.size = sizeof(iso_kernel),
+                               .op = ISO_OP_MATMUL,
+                               .name = "matmul.float.cublaslt",
+                               .schemes = SIMT_FLOATS,
+                               .activations = SIMT_FLOATS,
+                               .layout = ISO_LAYOUT_PLAIN,
+                               .rank = 20,
+                               .check = check,
+                               .workspace = workspace,
+                               .launch = launch}};
 
 } /* namespace */
 

@@ -72,7 +72,8 @@ iso_status cuda_launched(iso_queue *queue, const char *name) {
   return ISO_OK;
 }
 
-/* ---- Life ------------------------------------------------------------------------------------- */
+/* ---- Life -------------------------------------------------------------------------------------
+ */
 
 static void queue_destroy(iso_queue *queue) {
   if (!queue)
@@ -116,7 +117,8 @@ static iso_status queue_create(iso_device *device, iso_queue **out_queue) {
   return ISO_OK;
 }
 
-/* ---- Bytes ------------------------------------------------------------------------------------- */
+/* ---- Bytes -------------------------------------------------------------------------------------
+ */
 
 static bool inside(const iso_buffer *buffer, uint64_t offset, uint64_t bytes) {
   return offset <= buffer->bytes && bytes <= buffer->bytes - offset;
@@ -150,7 +152,8 @@ static iso_status queue_fill(iso_queue *queue, iso_buffer *target, uint64_t offs
   return enqueued(queue, cudaMemsetAsync(target->data + offset, value, bytes, queue->stream));
 }
 
-/* ---- Timeline ---------------------------------------------------------------------------------- */
+/* ---- Timeline ----------------------------------------------------------------------------------
+ */
 
 static iso_status queue_signal(iso_queue *queue, uint64_t *out_value) {
   ISO_TRY(begin(queue));
@@ -210,7 +213,8 @@ static iso_status queue_wait(iso_queue *queue, iso_queue *other, uint64_t value)
   return enqueued(queue, cudaStreamWaitEvent(queue->stream, event_of(other, value), 0));
 }
 
-/* ---- Recordings --------------------------------------------------------------------------------- */
+/* ---- Recordings ---------------------------------------------------------------------------------
+ */
 
 static iso_status queue_record_begin(iso_queue *queue) {
   ISO_TRY(begin(queue));

@@ -21,8 +21,8 @@ __device__ best better(best a, best b) {
 
 __device__ best subgroup_best(best mine) {
   for (int mask = SIMT_SUBGROUP / 2; mask > 0; mask /= 2)
-    mine = better(mine, best{simt_shuffle_xor(mine.value, mask),
-                             simt_shuffle_xor(mine.index, mask)});
+    mine =
+        better(mine, best{simt_shuffle_xor(mine.value, mask), simt_shuffle_xor(mine.index, mask)});
   return mine;
 }
 
@@ -51,8 +51,8 @@ iso_status launch(iso_queue *queue, const iso_op_arguments *arguments) {
   if (x.dims[0] == 0)
     return ISO_OK;
   return simt_launch_early(queue, "argmax", argmax, dim3((unsigned)x.dims[0]), dim3(THREADS), 0,
-                     (const float *)simt_address(x), x.strides[0] / 4, (int32_t)x.dims[1],
-                     (int32_t *)simt_address(arguments->outputs[0]));
+                           (const float *)simt_address(x), x.strides[0] / 4, (int32_t)x.dims[1],
+                           (int32_t *)simt_address(arguments->outputs[0]));
 }
 
 const iso_kernel records[] = {SIMT_RECORD(ARGMAX, "argmax.simt", launch)};

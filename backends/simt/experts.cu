@@ -3,7 +3,8 @@
 
 namespace {
 
-/* ---- route_top_k: a subgroup a token ------------------------------------------------------------- */
+/* ---- route_top_k: a subgroup a token
+ * ------------------------------------------------------------- */
 
 struct routing {
   simt_rows logits;
@@ -108,10 +109,11 @@ iso_status launch_route(iso_queue *queue, const iso_op_arguments *arguments) {
   if (o.logits.n_rows == 0)
     return ISO_OK;
   return simt_launch_early(queue, "route_top_k", route_top_k, dim3((unsigned)o.logits.n_rows),
-                     dim3(SIMT_SUBGROUP), 0, o);
+                           dim3(SIMT_SUBGROUP), 0, o);
 }
 
-/* ---- combine_experts ------------------------------------------------------------------------------ */
+/* ---- combine_experts
+ * ------------------------------------------------------------------------------ */
 
 struct combination {
   simt_rows x, y;
@@ -127,8 +129,7 @@ __global__ void combine_experts(combination o) {
   int64_t t = blockIdx.x;
   float sum = 0;
   for (int c = 0; c < o.n_choices; c++)
-    sum += o.weights[t * o.n_choices + c] *
-           simt_load(o.x.scheme, o.x.row(t * o.n_choices + c), i);
+    sum += o.weights[t * o.n_choices + c] * simt_load(o.x.scheme, o.x.row(t * o.n_choices + c), i);
   simt_store(o.y.scheme, o.y.row(t), i, sum);
 }
 
@@ -146,9 +147,15 @@ iso_status launch_combine(iso_queue *queue, const iso_op_arguments *arguments) {
 }
 
 const iso_kernel records[] = {
-    {.size = sizeof(iso_kernel), .op = ISO_OP_ROUTE_TOP_K, .name = "route_top_k.simt",
-     .schemes = SIMT_ALL, .activations = SIMT_FLOATS, .layout = ISO_LAYOUT_PLAIN, .rank = 0,
-     .check = check_route, .launch = launch_route},
+    {.size = sizeof(iso_kernel),
+     .op = ISO_OP_ROUTE_TOP_K,
+     .name = "route_top_k.simt",
+     .schemes = SIMT_ALL,
+     .activations = SIMT_FLOATS,
+     .layout = ISO_LAYOUT_PLAIN,
+     .rank = 0,
+     .check = check_route,
+     .launch = launch_route},
     SIMT_RECORD(COMBINE_EXPERTS, "combine_experts.simt", launch_combine),
 };
 

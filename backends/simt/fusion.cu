@@ -11,10 +11,7 @@ struct pattern {
 
 static const pattern patterns[] = {
     {2, {ISO_OP_ADD, ISO_OP_RMS_NORM}, simt_add_rms_norm_fits, simt_add_rms_norm},
-    {3,
-     {ISO_OP_ROPE, ISO_OP_ROPE, ISO_OP_KV_WRITE},
-     simt_rope_kv_write_fits,
-     simt_rope_kv_write},
+    {3, {ISO_OP_ROPE, ISO_OP_ROPE, ISO_OP_KV_WRITE}, simt_rope_kv_write_fits, simt_rope_kv_write},
 };
 
 bool simt_is_same(const iso_tensor *a, const iso_tensor *b) {

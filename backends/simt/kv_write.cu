@@ -89,10 +89,13 @@ iso_status launch(iso_queue *queue, const iso_op_arguments *arguments) {
   return simt_defer(queue, simt_queue_deferred(queue), arguments, run);
 }
 
-const iso_kernel records[] = {{.size = sizeof(iso_kernel), .op = ISO_OP_KV_WRITE,
+const iso_kernel records[] = {{.size = sizeof(iso_kernel),
+                               .op = ISO_OP_KV_WRITE,
                                .name = "kv_write.simt",
                                .schemes = SIMT_FLOATS | ISO_SCHEME_BIT(ISO_SCHEME_Q8_0),
-                               .activations = SIMT_FLOATS, .layout = ISO_LAYOUT_PLAIN, .rank = 0,
+                               .activations = SIMT_FLOATS,
+                               .layout = ISO_LAYOUT_PLAIN,
+                               .rank = 0,
                                .launch = launch}};
 
 } /* namespace */

@@ -54,9 +54,8 @@ __global__ void rms_norm(operands o) {
   each(o, x, [&](int, float v) { sum += v * v; });
   sum = simt_block_reduce(sum, shared, simt_sum());
   float scale = 1.0f / sqrtf(sum / (float)o.x.n_columns + o.epsilon);
-  each_stored(o, x, o.y.row(blockIdx.x), [&](int i, float v) {
-    return v * scale * (o.weight[i] + o.weight_offset);
-  });
+  each_stored(o, x, o.y.row(blockIdx.x),
+              [&](int i, float v) { return v * scale * (o.weight[i] + o.weight_offset); });
 }
 
 /* add and the rms_norm of its sum. The norm takes the sum as it is stored. */
@@ -79,9 +78,8 @@ __global__ void add_rms_norm(operands o, simt_rows a, simt_rows b) {
   }
   sum = simt_block_reduce(sum, shared, simt_sum());
   float scale = 1.0f / sqrtf(sum / (float)n + o.epsilon);
-  each_stored(o, x, o.y.row(blockIdx.x), [&](int i, float v) {
-    return v * scale * (o.weight[i] + o.weight_offset);
-  });
+  each_stored(o, x, o.y.row(blockIdx.x),
+              [&](int i, float v) { return v * scale * (o.weight[i] + o.weight_offset); });
 }
 
 __global__ void layer_norm(operands o) {
@@ -108,8 +106,7 @@ __global__ void softmax(operands o) {
   largest = simt_block_reduce(largest, shared, simt_max());
   each(o, x, [&](int, float v) { sum += expf(v - largest); });
   sum = simt_block_reduce(sum, shared, simt_sum());
-  each_stored(o, x, o.y.row(blockIdx.x),
-              [&](int, float v) { return expf(v - largest) / sum; });
+  each_stored(o, x, o.y.row(blockIdx.x), [&](int, float v) { return expf(v - largest) / sum; });
 }
 
 iso_status run(iso_queue *queue, const iso_op_arguments *arguments, const char *name,
@@ -126,8 +123,7 @@ iso_status run(iso_queue *queue, const iso_op_arguments *arguments, const char *
   if (o.y.n_rows == 0)
     return ISO_OK;
   o.by_four = o.x.n_columns % 4 == 0 && simt_is_aligned(o.x, 16) && simt_is_aligned(o.y, 16);
-  unsigned block =
-      simt_block_size(o.by_four ? o.x.n_columns / 4 : o.x.n_columns, MOST_THREADS);
+  unsigned block = simt_block_size(o.by_four ? o.x.n_columns / 4 : o.x.n_columns, MOST_THREADS);
   return simt_launch_early(queue, name, kernel, dim3((unsigned)o.y.n_rows), dim3(block), 0, o);
 }
 
@@ -162,8 +158,7 @@ bool is_by_four(const iso_tensor &tensor) {
 bool simt_add_rms_norm_fits(const simt_deferred_op *ops, uint32_t count) {
   const iso_op_arguments &add = ops[0].arguments;
   bool fits = add.inputs[1].n_dims == add.inputs[0].n_dims && add.outputs[0].dims[0] > 0 &&
-              is_by_four(add.inputs[0]) && is_by_four(add.inputs[1]) &&
-              is_by_four(add.outputs[0]);
+              is_by_four(add.inputs[0]) && is_by_four(add.inputs[1]) && is_by_four(add.outputs[0]);
   if (count < 2 || !fits)
     return fits;
   const iso_op_arguments &norm = ops[1].arguments;

@@ -200,10 +200,15 @@ iso_status launch(iso_queue *queue, const iso_op_arguments *arguments) {
   return simt_launch_early(queue, "paged_attention", kernel, grid, dim3(THREADS), bytes, o);
 }
 
-const iso_kernel records[] = {{.size = sizeof(iso_kernel), .op = ISO_OP_PAGED_ATTENTION,
-                               .name = "paged_attention.simt", .schemes = SIMT_CACHE_SCHEMES,
-                               .activations = SIMT_FLOATS, .layout = ISO_LAYOUT_PLAIN, .rank = 0,
-                               .check = check, .launch = launch}};
+const iso_kernel records[] = {{.size = sizeof(iso_kernel),
+                               .op = ISO_OP_PAGED_ATTENTION,
+                               .name = "paged_attention.simt",
+                               .schemes = SIMT_CACHE_SCHEMES,
+                               .activations = SIMT_FLOATS,
+                               .layout = ISO_LAYOUT_PLAIN,
+                               .rank = 0,
+                               .check = check,
+                               .launch = launch}};
 
 } /* namespace */
 

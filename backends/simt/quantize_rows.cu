@@ -130,11 +130,11 @@ template <int SCHEME> __device__ void encode(const float *x, uint8_t *block) {
 }
 /* Beyond these magnitudes a scale is no finite half. */
 template <int SCHEME>
-constexpr float LIMIT = HALF_MAX * (SCHEME == ISO_SCHEME_Q8_0     ? 127.0f
-                                    : SCHEME == ISO_SCHEME_Q4_0   ? 8.0f
-                                    : SCHEME == ISO_SCHEME_Q5_0   ? 16.0f
-                                    : SCHEME == ISO_SCHEME_IQ4_NL ? 127.0f
-                                                                  : 1.0f);
+constexpr float LIMIT = HALF_MAX *(SCHEME == ISO_SCHEME_Q8_0     ? 127.0f
+                                   : SCHEME == ISO_SCHEME_Q4_0   ? 8.0f
+                                   : SCHEME == ISO_SCHEME_Q5_0   ? 16.0f
+                                   : SCHEME == ISO_SCHEME_IQ4_NL ? 127.0f
+                                                                 : 1.0f);
 
 template <int SCHEME> __global__ void quantize(operands o) {
   simt_begin();
@@ -184,13 +184,18 @@ iso_status launch(iso_queue *queue, const iso_op_arguments *arguments) {
   unsigned threads = simt_block_size(blocks, 128);
   dim3 grid((unsigned)o.x.n_rows, (unsigned)((blocks + threads - 1) / threads));
   return simt_launch_early(queue, "quantize_rows", choose(arguments->outputs[0].scheme), grid,
-                     dim3(threads), 0, o);
+                           dim3(threads), 0, o);
 }
 
-const iso_kernel records[] = {{.size = sizeof(iso_kernel), .op = ISO_OP_QUANTIZE_ROWS,
-                               .name = "quantize_rows.simt", .schemes = SIMT_ALL,
-                               .activations = SIMT_FLOATS, .layout = ISO_LAYOUT_PLAIN, .rank = 0,
-                               .check = check, .launch = launch}};
+const iso_kernel records[] = {{.size = sizeof(iso_kernel),
+                               .op = ISO_OP_QUANTIZE_ROWS,
+                               .name = "quantize_rows.simt",
+                               .schemes = SIMT_ALL,
+                               .activations = SIMT_FLOATS,
+                               .layout = ISO_LAYOUT_PLAIN,
+                               .rank = 0,
+                               .check = check,
+                               .launch = launch}};
 
 } /* namespace */
 

@@ -58,7 +58,8 @@ __global__ void rope(operands o, int64_t n) {
     store(o, rotate(o, index));
 }
 
-/* ---- With kv_write ------------------------------------------------------------------------------- */
+/* ---- With kv_write
+ * ------------------------------------------------------------------------------- */
 
 /* A cache of plain floats. */
 struct cache {
@@ -110,7 +111,8 @@ __global__ void rope_kv_write(fused f) {
   }
 }
 
-/* ---- Launching ----------------------------------------------------------------------------------- */
+/* ---- Launching
+ * ----------------------------------------------------------------------------------- */
 
 enum { THREADS = 128 };
 
@@ -156,10 +158,10 @@ bool simt_rope_kv_write_fits(const simt_deferred_op *ops, uint32_t count) {
   const iso_op_arguments &q = ops[0].arguments, &k = ops[1].arguments, &kv = ops[2].arguments;
   if (q.outputs[0].dims[0] == 0)
     return false;
-  if (count >= 2 && !(k.outputs[0].dims[0] == q.outputs[0].dims[0] &&
-                      simt_is_apart(&k.inputs[0], &q.outputs[0]) &&
-                      simt_is_apart(&k.outputs[0], &q.inputs[0]) &&
-                      simt_is_apart(&k.outputs[0], &q.outputs[0])))
+  if (count >= 2 &&
+      !(k.outputs[0].dims[0] == q.outputs[0].dims[0] &&
+        simt_is_apart(&k.inputs[0], &q.outputs[0]) && simt_is_apart(&k.outputs[0], &q.inputs[0]) &&
+        simt_is_apart(&k.outputs[0], &q.outputs[0])))
     return false;
   return count < 3 || (simt_is_same(&kv.inputs[0], &k.outputs[0]) &&
                        simt_is_apart(&kv.inputs[1], &q.outputs[0]) &&

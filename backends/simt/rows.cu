@@ -62,7 +62,8 @@ iso_status launch_embedding(iso_queue *queue, const iso_op_arguments *arguments)
   int64_t groups = (o.y.n_columns + 7) / 8;
   unsigned block = simt_block_size(groups, 128);
   dim3 grid((unsigned)o.y.n_rows, (unsigned)((groups + block - 1) / block));
-  return simt_launch_early(queue, "embedding", choose_embedding(table.scheme), grid, dim3(block), 0, o);
+  return simt_launch_early(queue, "embedding", choose_embedding(table.scheme), grid, dim3(block), 0,
+                           o);
 }
 
 struct gather {
@@ -93,13 +94,18 @@ iso_status launch_gather_rows(iso_queue *queue, const iso_op_arguments *argument
   o.n_units = row_bytes / (wide ? 16 : 2);
   unsigned block = simt_block_size(o.n_units, 256);
   return simt_launch_early(queue, "gather_rows", wide ? gather_rows<uint4> : gather_rows<uint16_t>,
-                     dim3((unsigned)o.y.n_rows), dim3(block), 0, o);
+                           dim3((unsigned)o.y.n_rows), dim3(block), 0, o);
 }
 
 const iso_kernel records[] = {
-    {.size = sizeof(iso_kernel), .op = ISO_OP_EMBEDDING, .name = "embedding.simt",
-     .schemes = SIMT_WEIGHT_SCHEMES, .activations = SIMT_FLOATS, .layout = ISO_LAYOUT_PLAIN,
-     .rank = 0, .launch = launch_embedding},
+    {.size = sizeof(iso_kernel),
+     .op = ISO_OP_EMBEDDING,
+     .name = "embedding.simt",
+     .schemes = SIMT_WEIGHT_SCHEMES,
+     .activations = SIMT_FLOATS,
+     .layout = ISO_LAYOUT_PLAIN,
+     .rank = 0,
+     .launch = launch_embedding},
     SIMT_RECORD(GATHER_ROWS, "gather_rows.simt", launch_gather_rows),
 };
 

@@ -48,7 +48,8 @@ struct shared_memory {
   int32_t invalid;
 };
 
-/* ---- Randomness ------------------------------------------------------------------------------------ */
+/* ---- Randomness
+ * ------------------------------------------------------------------------------------ */
 
 __device__ void philox(uint64_t key, uint32_t x0, uint32_t x1, uint32_t out[4]) {
   uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32), x2 = 0, x3 = 0;
@@ -74,7 +75,8 @@ __device__ double gumbel(uint64_t seed, uint32_t draw, int32_t token) {
   return -log(-log1p(-(double)v));
 }
 
-/* ---- Parts of the block ------------------------------------------------------------------------------ */
+/* ---- Parts of the block
+ * ------------------------------------------------------------------------------ */
 
 struct scored {
   double score;
@@ -90,8 +92,8 @@ __device__ scored better(scored a, scored b) {
 /* The largest score, the lowest token among equals. */
 __device__ scored block_best(scored mine, shared_memory *shared) {
   for (int mask = SIMT_SUBGROUP / 2; mask > 0; mask /= 2)
-    mine = better(mine, scored{simt_shuffle_xor(mine.score, mask),
-                               simt_shuffle_xor(mine.token, mask)});
+    mine = better(mine,
+                  scored{simt_shuffle_xor(mine.score, mask), simt_shuffle_xor(mine.token, mask)});
   __syncthreads();
   if (threadIdx.x % SIMT_SUBGROUP == 0) {
     shared->reduced[threadIdx.x / SIMT_SUBGROUP] = mine.score;
@@ -176,7 +178,8 @@ __device__ uint64_t find_threshold(const operands &o, const double *scores, uint
   return prefix;
 }
 
-/* ---- The list ------------------------------------------------------------------------------------------- */
+/* ---- The list
+ * ------------------------------------------------------------------------------------------- */
 
 /* Sorts entries 0 .. n - 1, n a power of two: larger scores first, then lower tokens. */
 __device__ void sort_list(shared_memory *shared, int n) {
@@ -285,7 +288,8 @@ __device__ int keep_of_list(const shared_memory *shared, int count, int k, doubl
   return k > 0 || above >= limit ? kept : -1;
 }
 
-/* ---- The row ------------------------------------------------------------------------------------------ */
+/* ---- The row
+ * ------------------------------------------------------------------------------------------ */
 
 __device__ bool in_range(float value, float least, float most) {
   return value >= least && value <= most;
@@ -367,8 +371,7 @@ __device__ int32_t draw_from_list(const operands &o, const row_values &values, c
   else if (d.k > 0)
     return -1;
   else if (d.min_p > 0) /* a little more, since rounding differs from that of lowest() */
-    bound = best.score + (log(d.min_p) - 1e-6) * d.temperature -
-            1e-9 * fabs(best.score);
+    bound = best.score + (log(d.min_p) - 1e-6) * d.temperature - 1e-9 * fabs(best.score);
   else if (d.top_p < 1)
     bound = best.score - NEAR * d.temperature;
   if (!make_list(values, o.n_logits, bound, d.temperature, shared))
@@ -457,8 +460,14 @@ __device__ int32_t sample_row(const operands &o, int64_t row, shared_memory *sha
     values.penalised = scores;
   double n_candidates = simt_block_reduce(n_mine, shared->reduced, simt_sum());
   double k = floor((double)p[ISO_SAMPLE_TOP_K]);
-  drawing d = {state[0], state[1], state[2], temperature, best.score / temperature,
-               k >= 1 && k < n_candidates ? k : 0.0, p[ISO_SAMPLE_TOP_P], p[ISO_SAMPLE_MIN_P]};
+  drawing d = {state[0],
+               state[1],
+               state[2],
+               temperature,
+               best.score / temperature,
+               k >= 1 && k < n_candidates ? k : 0.0,
+               p[ISO_SAMPLE_TOP_P],
+               p[ISO_SAMPLE_MIN_P]};
   int32_t token = draw_from_list(o, values, d, best, mine, shared);
   return token >= 0 ? token : draw_from_all(o, values, d, scores, shared);
 }
@@ -496,10 +505,15 @@ iso_status launch(iso_queue *queue, const iso_op_arguments *arguments) {
   return simt_launch_early(queue, "sample", sample, dim3((unsigned)n_rows), dim3(THREADS), 0, o);
 }
 
-const iso_kernel records[] = {{.size = sizeof(iso_kernel), .op = ISO_OP_SAMPLE,
-                               .name = "sample.simt", .schemes = SIMT_ALL,
-                               .activations = SIMT_FLOATS, .layout = ISO_LAYOUT_PLAIN, .rank = 0,
-                               .workspace = workspace, .launch = launch}};
+const iso_kernel records[] = {{.size = sizeof(iso_kernel),
+                               .op = ISO_OP_SAMPLE,
+                               .name = "sample.simt",
+                               .schemes = SIMT_ALL,
+                               .activations = SIMT_FLOATS,
+                               .layout = ISO_LAYOUT_PLAIN,
+                               .rank = 0,
+                               .workspace = workspace,
+                               .launch = launch}};
 
 } /* namespace */
 

@@ -484,18 +484,15 @@ static const iso_memory_table fake_memory_tables[2] = {{.size = sizeof(iso_memor
   .copy = fake_copy, .fill = fake_fill, .signal = fake_signal, .host_wait = fake_host_wait,        \
   .wait = fake_wait
 static const iso_queue_table fake_queue_tables[2] = {
-    {FAKE_QUEUE,
-     .record_begin = fake_record_begin,
-     .record_end = fake_record_end,
-     .replay = fake_replay,
-     .recording_destroy = fake_recording_destroy},
+    {FAKE_QUEUE, .record_begin = fake_record_begin, .record_end = fake_record_end,
+     .replay = fake_replay, .recording_destroy = fake_recording_destroy},
     {FAKE_QUEUE}};
 #define FAKE_BACKEND(the_name, index)                                                              \
   {                                                                                                \
     .size = sizeof(iso_backend), .abi = ISO_ABI_VERSION, .name = the_name,                         \
     .driver = &fake_drivers[index], .device = &fake_device_table,                                  \
-    .memory = &fake_memory_tables[index], .queue = &fake_queue_tables[index], .kernels = fake_kernels,     \
-    .kernel_count = sizeof fake_kernels / sizeof *fake_kernels,                                    \
+    .memory = &fake_memory_tables[index], .queue = &fake_queue_tables[index],                      \
+    .kernels = fake_kernels, .kernel_count = sizeof fake_kernels / sizeof *fake_kernels,           \
     .kernel_stride = sizeof *fake_kernels                                                          \
   }
 static const iso_backend fake_backends[2] = {FAKE_BACKEND("left", 0), FAKE_BACKEND("right", 1)};

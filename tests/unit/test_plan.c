@@ -179,7 +179,8 @@ static void test_split_at_every_boundary(void **state) {
   iso_graph_destroy(graph);
 }
 
-/* Pairs of a step's output and an input of one of the `distance` steps before it that share bytes. */
+/* Pairs of a step's output and an input of one of the `distance` steps before it that share bytes.
+ */
 static int reuses(const iso_plan *plan, uint32_t distance) {
   fake_memory m = {.plan = plan};
   int count = 0;
