@@ -62,8 +62,7 @@ static iso_status blas_failure(cublasStatus_t status, const char *what) {
       return blas_failure(blas_status_, #call);                                                    \
   } while (0)
 
-/* ---- Library
- * -------------------------------------------------------------------------------------- */
+/* ---- Library --------------------------------------------------------------------------------- */
 
 static bool look_up(cuda_blas *blas) {
   bool complete = true;
@@ -116,8 +115,7 @@ void cuda_blas_destroy(cuda_blas *blas) {
   free(blas);
 }
 
-/* ---- Plans
- * ------------------------------------------------------------------------------------------ */
+/* ---- Plans ----------------------------------------------------------------------------------- */
 
 static cudaDataType_t type_of(iso_scheme scheme) {
   return scheme == ISO_SCHEME_F32   ? CUDA_R_32F

@@ -55,8 +55,7 @@ route plan_route(const iso_op_arguments *arguments) {
   return r;
 }
 
-/* ---- Before and after
- * ------------------------------------------------------------------------------- */
+/* ---- Before and after ------------------------------------------------------------------------ */
 
 struct preparation {
   simt_rows x;
@@ -117,8 +116,7 @@ __global__ void finish(finishing f) {
   }
 }
 
-/* ---- Record
- * ------------------------------------------------------------------------------------------- */
+/* ---- Record ---------------------------------------------------------------------------------- */
 
 iso_refusal check(const iso_device *device, const iso_op_arguments *arguments,
                   const char **out_detail) {

@@ -3,8 +3,7 @@
 
 namespace {
 
-/* ---- route_top_k: a subgroup a token
- * ------------------------------------------------------------- */
+/* ---- route_top_k: a subgroup a token --------------------------------------------------------- */
 
 struct routing {
   simt_rows logits;
@@ -112,8 +111,7 @@ iso_status launch_route(iso_queue *queue, const iso_op_arguments *arguments) {
                            dim3(SIMT_SUBGROUP), 0, o);
 }
 
-/* ---- combine_experts
- * ------------------------------------------------------------------------------ */
+/* ---- combine_experts ------------------------------------------------------------------------- */
 
 struct combination {
   simt_rows x, y;

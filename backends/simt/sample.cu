@@ -48,8 +48,7 @@ struct shared_memory {
   int32_t invalid;
 };
 
-/* ---- Randomness
- * ------------------------------------------------------------------------------------ */
+/* ---- Randomness ------------------------------------------------------------------------------ */
 
 __device__ void philox(uint64_t key, uint32_t x0, uint32_t x1, uint32_t out[4]) {
   uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32), x2 = 0, x3 = 0;
@@ -75,8 +74,7 @@ __device__ double gumbel(uint64_t seed, uint32_t draw, int32_t token) {
   return -log(-log1p(-(double)v));
 }
 
-/* ---- Parts of the block
- * ------------------------------------------------------------------------------ */
+/* ---- Parts of the block ---------------------------------------------------------------------- */
 
 struct scored {
   double score;
@@ -178,8 +176,7 @@ __device__ uint64_t find_threshold(const operands &o, const double *scores, uint
   return prefix;
 }
 
-/* ---- The list
- * ------------------------------------------------------------------------------------------- */
+/* ---- The list -------------------------------------------------------------------------------- */
 
 /* Sorts entries 0 .. n - 1, n a power of two: larger scores first, then lower tokens. */
 __device__ void sort_list(shared_memory *shared, int n) {
@@ -288,8 +285,7 @@ __device__ int keep_of_list(const shared_memory *shared, int count, int k, doubl
   return k > 0 || above >= limit ? kept : -1;
 }
 
-/* ---- The row
- * ------------------------------------------------------------------------------------------ */
+/* ---- The row --------------------------------------------------------------------------------- */
 
 __device__ bool in_range(float value, float least, float most) {
   return value >= least && value <= most;
