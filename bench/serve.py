@@ -199,11 +199,11 @@ def main():
     if options.output:
         with open(options.output + ".md", "w") as out:
             out.write(f"# Serving\n\n{text}\n![times]({options.output.rsplit('/', 1)[-1]}.svg)\n")
+        with open(options.output + ".json", "w") as out:
+            json.dump(results, out)
         import plot
         plot.distributions(options.output + ".svg", [
             (name + ", ms", {server: [v * 1e3 for v in r[key]] for server, r in results.items()}) for key, name in TIMES])
-        with open(options.output + ".json", "w") as out:
-            json.dump(results, out)
 
 
 if __name__ == "__main__":
