@@ -139,7 +139,6 @@ static iso_status make_states(iso_executor *executor) {
     ISO_TRY(iso_executor_alloc(open, ISO_MEMORY_DEVICE, bytes,
                                iso_graph_get_value(plan->graph, plan->states[i].value)->name,
                                &executor->states[i]));
-    ISO_TRY(open->queue_table.fill(open->queue, executor->states[i], 0, bytes, 0));
   }
   return ISO_OK;
 }
@@ -378,6 +377,17 @@ const void *iso_executor_peek(iso_executor *executor, iso_value value) {
 void iso_executor_observe(iso_executor *executor, iso_executor_observer observer, void *context) {
   executor->observer = observer;
   executor->observer_context = context;
+}
+
+iso_status iso_executor_clear_states(iso_executor *executor) {
+  const iso_plan *plan = executor->plan;
+  for (uint32_t i = 0; i < plan->n_states; i++) {
+    iso_open_device *open = executor->devices[plan->states[i].device].open;
+    uint64_t bytes;
+    ISO_TRY(state_bytes(plan, i, &bytes));
+    ISO_TRY(open->queue_table.fill(open->queue, executor->states[i], 0, bytes, 0));
+  }
+  return ISO_OK;
 }
 
 iso_buffer *iso_executor_state(iso_executor *executor, iso_value state, uint32_t *out_device) {

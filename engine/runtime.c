@@ -1,5 +1,6 @@
 #include "engine/runtime.h"
 
+#include "core/log.h"
 #include "ops/sampling.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,6 +48,10 @@ static iso_status fill_options(const iso_model *model, const iso_runtime_options
   if (out->context == 0)
     out->context =
         config->context_length < DEFAULT_CONTEXT ? config->context_length : DEFAULT_CONTEXT;
+  if (out->context > config->context_length)
+    iso_log(ISO_LOG_NOTICE, "a context of %d tokens is more than the %d that the model was trained "
+                            "for; answers past that may make no sense",
+            out->context, config->context_length);
   if (out->max_tokens == 0)
     out->max_tokens = DEFAULT_MAX_TOKENS;
   if (out->max_sequences == 0)
@@ -146,7 +151,9 @@ static iso_status load(iso_runtime *runtime) {
   iso_status status = iso_executor_create(runtime->plan, runtime->devices.devices, &provider, NULL,
                                           &runtime->executor);
   iso_model_weights_release(&weights.inner);
-  return status;
+  /* Whole caches are compared then, the rows that nothing wrote among them. */
+  return status == ISO_OK && options->keep_all ? iso_executor_clear_states(runtime->executor)
+                                               : status;
 }
 
 /* After an out-of-memory failure: what a smaller context would cost. */

@@ -145,8 +145,9 @@ typedef struct iso_weight_provider {
   void (*progress)(void *context, uint64_t done_bytes, uint64_t total_bytes);
 } iso_weight_provider;
 
-/* Allocates arenas, states (filled with zero bytes) and weights, and packs. The plan, its graph
- * and the devices must outlive the executor. Weights already loaded by `share` (may be NULL), an
+/* Allocates arenas, states and weights, and packs. States hold anything until they are written: a
+ * large KV cache takes no time and, on a CPU, no memory before its pages are used. The plan, its
+ * graph and the devices must outlive the executor. Weights already loaded by `share` (may be NULL), an
  * executor of the same graph names and devices, are used again instead of being loaded. */
 ISO_MUST_CHECK ISO_API iso_status iso_executor_create(const iso_plan *plan,
                                                       iso_open_device *const *devices,
@@ -173,6 +174,8 @@ typedef void (*iso_executor_observer)(void *context, const iso_plan_step *step,
 ISO_API void iso_executor_observe(iso_executor *executor, iso_executor_observer observer,
                                   void *context);
 
+/* Fills all states with zero bytes, where whole states are compared. */
+ISO_MUST_CHECK ISO_API iso_status iso_executor_clear_states(iso_executor *executor);
 /* Buffer and device of a state, for engines that move or clear pages. */
 ISO_API iso_buffer *iso_executor_state(iso_executor *executor, iso_value state,
                                        uint32_t *out_device);

@@ -222,7 +222,8 @@ static iso_status open_rig(rig *r, const char *const *specs, const int32_t *spli
                               .keep_all = keep_all};
   ISO_TRY(iso_plan_create(r->graph, &options, &r->plan));
   iso_weight_provider provider = provider_of(r->weights);
-  return iso_executor_create(r->plan, r->devices, &provider, NULL, &r->executor);
+  ISO_TRY(iso_executor_create(r->plan, r->devices, &provider, NULL, &r->executor));
+  return iso_executor_clear_states(r->executor);
 }
 
 static void close_rig(rig *r) {
@@ -464,6 +465,7 @@ static void test_share(void **state) {
   iso_weight_provider provider = provider_of(r.weights);
   int gets = r.weights->gets;
   assert_int_equal(iso_executor_create(r.plan, r.devices, &provider, first, &second), ISO_OK);
+  assert_int_equal(iso_executor_clear_states(second), ISO_OK);
   assert_int_equal(r.weights->gets, gets);
   iso_executor_destroy(first);
   r.executor = second;
