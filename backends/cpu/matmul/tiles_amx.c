@@ -193,8 +193,9 @@ INLINE int center_of(scheme_traits traits) {
 INLINE void bound_portion(scheme_traits traits, const uint8_t *halves, const uint8_t *portion,
                           vecf *bound, vecf *poison) {
   const vecf center = _mm512_set1_ps((float)center_of(traits));
+  int n_subs = traits.parts * 32 / traits.sub;
 #pragma GCC unroll 8
-  for (int sub = 0; sub < traits.parts * 32 / traits.sub; sub++) {
+  for (int sub = 0; sub < n_subs; sub++) {
     vecf scale, minimum;
     traits.scales(halves, portion, 0, sub, &scale, &minimum);
     vecf reach = vecf_mul(scale, center);
