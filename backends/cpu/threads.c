@@ -89,7 +89,7 @@ struct iso_cpu_pool {
   iso_cpu_task task;
   void *context;
   uint32_t n_active, generation;
-  bool stop;
+  atomic_bool stop; /* a worker late for an earlier ticket may look while it is set */
   _Alignas(CACHE_LINE) atomic_uint gate;
   atomic_uint remaining;                    /* workers that have yet to take part */
   wait_word done;                           /* raised when one of the two becomes zero */
