@@ -5,6 +5,7 @@
 #include "server/http/http_internal.h"
 
 #include <netinet/in.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -53,6 +54,13 @@ static void on_end(void *context, iso_exchange *exchange) {
   (void)context;
   if (!exchange->status)
     abort();
+}
+
+/* As the server does: a client that is gone is an error of writing, not the end of the program. */
+int LLVMFuzzerInitialize(int *argc, char ***argv) {
+  (void)argc, (void)argv;
+  signal(SIGPIPE, SIG_IGN);
+  return 0;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
