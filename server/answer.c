@@ -65,6 +65,28 @@ void iso_write_usage(const iso_job *job, iso_json_writer *w) {
   iso_json_end(w, '}');
 }
 
+void iso_begin_object(const iso_job *job, const char *object, iso_json_writer *w) {
+  iso_json_begin(w, NULL, '{');
+  iso_json_string(w, "id", job->id);
+  iso_json_string(w, "object", object);
+  iso_json_int(w, "created", (int64_t)job->created);
+  iso_json_string(w, "model", job->server->options.model_name);
+  iso_json_string(w, "system_fingerprint", "isomer-" ISO_VERSION_STRING);
+}
+
+void iso_write_last(iso_job *job, iso_json_writer *w) {
+  if (job->include_usage) {
+    iso_sse_begin(w);
+    iso_begin_object(job, job->format->chunk_object, w);
+    iso_json_begin(w, "choices", '[');
+    iso_json_end(w, ']');
+    iso_write_usage(job, w);
+    iso_json_end(w, '}');
+    iso_sse_end(w);
+  }
+  iso_sse_done(w);
+}
+
 const iso_prompt *iso_answer_prompt(const iso_job *job, const iso_answer *answer) {
   return &job->prompts[answer->index / (job->n_answers / job->n_prompts)];
 }

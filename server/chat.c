@@ -116,17 +116,8 @@ static void write_logprobs(const iso_job *job, const iso_answer *answer, const i
   iso_json_end(w, '}');
 }
 
-static void begin_object(const iso_job *job, const char *object, iso_json_writer *w) {
-  iso_json_begin(w, NULL, '{');
-  iso_json_string(w, "id", job->id);
-  iso_json_string(w, "object", object);
-  iso_json_int(w, "created", (int64_t)job->created);
-  iso_json_string(w, "model", job->server->options.model_name);
-  iso_json_string(w, "system_fingerprint", "isomer-" ISO_VERSION_STRING);
-}
-
 static void write_result(iso_job *job, iso_json_writer *w) {
-  begin_object(job, "chat.completion", w);
+  iso_begin_object(job, job->format->object, w);
   iso_json_begin(w, "choices", '[');
   for (int i = 0; i < job->n_answers; i++) {
     const iso_answer *answer = &job->answers[i];
@@ -150,7 +141,7 @@ static void write_chunk(const iso_job *job, const iso_answer *answer, const iso_
                         bool role, iso_json_writer *w) {
   bool ends = !role && event->kind == ISO_EVENT_CHOICE;
   iso_sse_begin(w);
-  begin_object(job, "chat.completion.chunk", w);
+  iso_begin_object(job, job->format->chunk_object, w);
   iso_json_begin(w, "choices", '[');
   iso_json_begin(w, NULL, '{');
   iso_json_int(w, "index", answer->index);
@@ -185,22 +176,11 @@ static void write_event(iso_job *job, iso_answer *answer, const iso_event *event
     write_chunk(job, answer, event, false, w);
 }
 
-static void write_last(iso_job *job, iso_json_writer *w) {
-  if (job->include_usage) {
-    iso_sse_begin(w);
-    begin_object(job, "chat.completion.chunk", w);
-    iso_json_begin(w, "choices", '[');
-    iso_json_end(w, ']');
-    iso_write_usage(job, w);
-    iso_json_end(w, '}');
-    iso_sse_end(w);
-  }
-  iso_sse_done(w);
-}
-
 const iso_format iso_format_chat = {.body = ISO_BODY_CHAT,
                                     .id_prefix = "chatcmpl",
+                                    .object = "chat.completion",
+                                    .chunk_object = "chat.completion.chunk",
                                     .prepare = prepare,
                                     .write_result = write_result,
                                     .write_event = write_event,
-                                    .write_last = write_last};
+                                    .write_last = iso_write_last};

@@ -120,16 +120,8 @@ static void write_logprobs(const iso_job *job, iso_answer *answer, const iso_eve
   iso_json_end(w, '}');
 }
 
-static void begin_object(const iso_job *job, iso_json_writer *w) {
-  iso_json_begin(w, NULL, '{');
-  iso_json_string(w, "id", job->id);
-  iso_json_string(w, "object", "text_completion");
-  iso_json_int(w, "created", (int64_t)job->created);
-  iso_json_string(w, "model", job->server->options.model_name);
-}
-
 static void write_result(iso_job *job, iso_json_writer *w) {
-  begin_object(job, w);
+  iso_begin_object(job, job->format->object, w);
   iso_json_begin(w, "choices", '[');
   for (int i = 0; i < job->n_answers; i++) {
     iso_answer *answer = &job->answers[i];
@@ -150,7 +142,7 @@ static void write_chunk(const iso_job *job, iso_answer *answer, const char *text
                         const iso_event *event, iso_json_writer *w) {
   bool ends = event && event->kind == ISO_EVENT_CHOICE;
   iso_sse_begin(w);
-  begin_object(job, w);
+  iso_begin_object(job, job->format->chunk_object, w);
   iso_json_begin(w, "choices", '[');
   iso_json_begin(w, NULL, '{');
   iso_json_int(w, "index", answer->index);
@@ -185,22 +177,11 @@ static void write_event(iso_job *job, iso_answer *answer, const iso_event *event
                 event->kind == ISO_EVENT_TEXT ? event->length : 0, event, w);
 }
 
-static void write_last(iso_job *job, iso_json_writer *w) {
-  if (job->include_usage) {
-    iso_sse_begin(w);
-    begin_object(job, w);
-    iso_json_begin(w, "choices", '[');
-    iso_json_end(w, ']');
-    iso_write_usage(job, w);
-    iso_json_end(w, '}');
-    iso_sse_end(w);
-  }
-  iso_sse_done(w);
-}
-
 const iso_format iso_format_completion = {.body = ISO_BODY_COMPLETION,
                                           .id_prefix = "cmpl",
+                                          .object = "text_completion",
+                                          .chunk_object = "text_completion",
                                           .prepare = prepare,
                                           .write_result = write_result,
                                           .write_event = write_event,
-                                          .write_last = write_last};
+                                          .write_last = iso_write_last};

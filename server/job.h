@@ -56,6 +56,7 @@ typedef struct iso_answer {
 typedef struct iso_format {
   iso_body body;
   const char *id_prefix;
+  const char *object, *chunk_object; /* OpenAI's names of an answer and of a piece of one */
   bool keep_events; /* also of streamed answers */
   /* Reads job->root and job->fields into job->request and prompts. Any thread. */
   bool (*prepare)(iso_job *job, iso_api_error *refusal);
@@ -133,6 +134,10 @@ void iso_write_token(const iso_model *model, iso_json_writer *writer, const char
 void iso_write_logprob(iso_json_writer *writer, const char *key, float logprob);
 const char *iso_finish_reason(iso_stop_reason reason);
 void iso_write_usage(const iso_job *job, iso_json_writer *writer);
+/* Opens an answer, or a piece of one, with what OpenAI's all begin with. */
+void iso_begin_object(const iso_job *job, const char *object, iso_json_writer *writer);
+/* The end of OpenAI's streams: the usage where it was asked for, and [DONE]. */
+void iso_write_last(iso_job *job, iso_json_writer *writer);
 /* All text of an answer, escaped, after `prefix`. */
 void iso_write_answer_text(const iso_job *job, const iso_answer *answer, const char *key,
                            iso_json_writer *writer);
