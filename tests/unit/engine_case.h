@@ -246,4 +246,19 @@ static inline void assert_same_tokens(const collected *a, int choice_a, const co
                       (size_t)a->n_tokens[choice_a] * sizeof(int32_t));
 }
 
+/* The model of a test program, for its group's set-up and tear-down. */
+static iso_model *model;
+
+static inline int open_model(void **state) {
+  (void)state;
+  model = open_case_model();
+  return 0;
+}
+
+static inline int close_model(void **state) {
+  (void)state;
+  iso_model_close(model);
+  return 0;
+}
+
 #endif

@@ -4,7 +4,6 @@
 #include "core/file.h"
 #include <cjson/cJSON.h>
 
-static iso_model *model;
 static cJSON *cases;
 static collected out;
 

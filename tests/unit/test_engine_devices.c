@@ -4,20 +4,6 @@
 
 #include "engine/engine.h"
 
-static iso_model *model;
-
-static int open_model(void **state) {
-  (void)state;
-  model = open_case_model();
-  return 0;
-}
-
-static int close_model(void **state) {
-  (void)state;
-  iso_model_close(model);
-  return 0;
-}
-
 enum { N = 12 };
 static collected alone[N], out[N];
 

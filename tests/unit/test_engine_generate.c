@@ -2,20 +2,6 @@
  * points, stop strings, ends, logprobs, embeddings, refusals. */
 #include "tests/unit/engine_case.h"
 
-static iso_model *model;
-
-static int open_model(void **state) {
-  (void)state;
-  model = open_case_model();
-  return 0;
-}
-
-static int close_model(void **state) {
-  (void)state;
-  iso_model_close(model);
-  return 0;
-}
-
 /* ---- By hand ------------------------------------------------------------------------------- */
 
 static iso_runtime *make_runtime(void) {

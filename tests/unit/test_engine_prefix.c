@@ -4,20 +4,7 @@
 
 #include "engine/page_pool.h"
 
-static iso_model *model;
 static collected a, b, out;
-
-static int open_model(void **state) {
-  (void)state;
-  model = open_case_model();
-  return 0;
-}
-
-static int close_model(void **state) {
-  (void)state;
-  iso_model_close(model);
-  return 0;
-}
 
 /* ---- The pool alone ------------------------------------------------------------------------ */
 

@@ -4,20 +4,7 @@
 
 enum { MOST = 64 };
 
-static iso_model *model;
 static collected out[MOST], alone[MOST];
-
-static int open_model(void **state) {
-  (void)state;
-  model = open_case_model();
-  return 0;
-}
-
-static int close_model(void **state) {
-  (void)state;
-  iso_model_close(model);
-  return 0;
-}
 
 /* Requests of many lengths, greedy or sampled. */
 static iso_request make_request(int i, int32_t *prompt, int32_t max_tokens) {

@@ -1,10 +1,10 @@
 /* Drafts change how fast tokens come, never which. */
 #include "tests/unit/engine_case.h"
 
-static iso_model *model, *other; /* of the same vocabulary */
+static iso_model *other; /* of the same vocabulary */
 static collected plain, drafted;
 
-static int open_model(void **state) {
+static int open_models(void **state) {
   (void)state;
   model = open_case_model();
   iso_model_options options = {.no_tokenizer = true};
@@ -12,7 +12,7 @@ static int open_model(void **state) {
   return 0;
 }
 
-static int close_model(void **state) {
+static int close_models(void **state) {
   (void)state;
   iso_model_close(other);
   iso_model_close(model);
@@ -268,5 +268,5 @@ int main(void) {
       cmocka_unit_test(test_draft_model_together),
       cmocka_unit_test(test_draft_model_must_fit),
   };
-  return cmocka_run_group_tests(tests, open_model, close_model);
+  return cmocka_run_group_tests(tests, open_models, close_models);
 }

@@ -5,20 +5,6 @@
 #include <stdatomic.h>
 #include <time.h>
 
-static iso_model *model;
-
-static int open_model(void **state) {
-  (void)state;
-  model = open_case_model();
-  return 0;
-}
-
-static int close_model(void **state) {
-  (void)state;
-  iso_model_close(model);
-  return 0;
-}
-
 enum { N_THREADS = 4, N_IDS = 32 };
 
 typedef struct client {
