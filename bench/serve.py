@@ -14,6 +14,7 @@ import argparse
 import asyncio
 import json
 import math
+import multiprocessing
 import random
 import sys
 import time
@@ -53,14 +54,37 @@ class Outcome:
         self.error = None
 
 
-async def read_chunks(reader):
-    """Bodies of a chunked answer."""
-    while True:
-        size = int((await reader.readline()).strip() or b"0", 16)
-        if size == 0:
-            return
-        yield await reader.readexactly(size)
-        await reader.readexactly(2)
+class Unchunk:
+    """The body of a chunked answer, as it comes."""
+
+    def __init__(self):
+        self.rest = b""
+        self.is_over = False
+
+    def feed(self, data):
+        self.rest += data
+        body = []
+        while not self.is_over and (end := self.rest.find(b"\r\n")) >= 0:
+            size = int(self.rest[:end], 16)
+            if len(self.rest) < end + size + 4:
+                break
+            body.append(self.rest[end + 2:end + 2 + size])
+            self.rest = self.rest[end + size + 4:]
+            self.is_over = size == 0
+        return b"".join(body)
+
+
+def read_event(line, now, outcome):
+    """Most events are one token each; a client that parsed them whole would be slower than a GPU."""
+    if b'"error"' in line or b'"usage":{' in line or b'"usage": {' in line:
+        event = json.loads(line[6:])
+        if event.get("error"):
+            raise RuntimeError(event["error"]["message"])
+        if event.get("usage"):
+            outcome.n_prompt = event["usage"]["prompt_tokens"]
+            outcome.n_output = event["usage"]["completion_tokens"]
+    elif b'"text":"' in line and b'"text":""' not in line:
+        outcome.times.append(now)
 
 
 async def ask(server, body, outcome):
@@ -77,23 +101,17 @@ async def ask(server, body, outcome):
             chunked |= line.lower().startswith(b"transfer-encoding: chunked")
         if b" 200 " not in status or not chunked:
             raise RuntimeError(f"{status.decode().strip()}: {(await reader.read(300)).decode(errors='replace')}")
-        rest = b""
-        async for chunk in read_chunks(reader):
+        unchunk, rest = Unchunk(), b""
+        while not unchunk.is_over and (data := await reader.read(1 << 16)):
             now = time.perf_counter()
-            *lines, rest = (rest + chunk).split(b"\n")
+            *lines, rest = (rest + unchunk.feed(data)).replace(b'": "', b'":"').split(b"\n")
             for line in lines:
-                if not line.startswith(b"data: {"):
-                    continue
-                event = json.loads(line[6:])
-                if event.get("error"):
-                    raise RuntimeError(event["error"]["message"])
-                if any(choice.get("text") for choice in event.get("choices", ())):
-                    outcome.times.append(now)
-                if event.get("usage"):
-                    outcome.n_prompt = event["usage"]["prompt_tokens"]
-                    outcome.n_output = event["usage"]["completion_tokens"]
+                if line.startswith(b"data: {"):
+                    read_event(line, now, outcome)
+        if not unchunk.is_over:
+            raise RuntimeError("the answer broke off")
         writer.close()
-    except (OSError, RuntimeError, ValueError, asyncio.IncompleteReadError) as error:
+    except (OSError, RuntimeError, ValueError) as error:
         outcome.error = f"{type(error).__name__}: {error}"
     outcome.end = time.perf_counter()
 
@@ -104,7 +122,9 @@ def make_bodies(options):
     bodies = []
     for number in range(options.requests):
         n_prompt, n_output = lengths.draw(rng)
-        bodies.append({"prompt": " ".join([str(number), *rng.choices(WORDS, k=n_prompt - 1)]), "max_tokens": n_output,
+        prompt = ([rng.randrange(1, options.vocabulary) for _ in range(n_prompt)] if options.vocabulary
+                  else " ".join([str(number), *rng.choices(WORDS, k=n_prompt - 1)]))
+        bodies.append({"prompt": prompt, "max_tokens": n_output,
                        "temperature": 0, "ignore_eos": True, "stream": True, "stream_options": {"include_usage": True}})
         if options.model:
             bodies[-1]["model"] = options.model
@@ -131,6 +151,22 @@ async def open_loop(server, bodies, rate, seed):
         await asyncio.sleep(rng.expovariate(rate))
     await asyncio.gather(*tasks)
     return outcomes
+
+
+def load_part(server, bodies, options, part):
+    """Every processes-th request, from this process."""
+    bodies = bodies[part::options.processes]
+    clients = options.concurrency // options.processes + (part < options.concurrency % options.processes)
+    return asyncio.run(open_loop(server, bodies, options.rate / options.processes, options.seed + part) if options.rate
+                       else closed_loop(server, bodies, clients))
+
+
+def load(server, bodies, options):
+    if options.processes == 1:
+        return load_part(server, bodies, options, 0)
+    with multiprocessing.Pool(options.processes) as pool:
+        parts = [pool.apply_async(load_part, (server, bodies, options, part)) for part in range(options.processes)]
+        return [outcome for part in parts for outcome in part.get()]
 
 
 def percentile(values, share):
@@ -180,6 +216,10 @@ def main():
     loop.add_argument("--concurrency", type=int, default=16, help="clients of the closed loop (16)")
     loop.add_argument("--rate", type=float, help="requests a second of the open loop")
     parser.add_argument("--lengths", default="128:64", help="PROMPT:OUTPUT words and tokens, random, or chat (like people's)")
+    parser.add_argument("--vocabulary", type=int, default=0, metavar="N",
+                        help="prompts are random token ids below N, exactly as many as asked for, and not words")
+    parser.add_argument("--processes", type=int, default=1,
+                        help="that clients are spread over, for servers faster than one can follow (1)")
     parser.add_argument("--model", help="the name that requests give")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--output", help="write OUTPUT.md, OUTPUT.json and, with matplotlib, OUTPUT.svg")
@@ -190,11 +230,9 @@ def main():
         name, _, url = server.rpartition("=")
         warm = dict(bodies[0], prompt="warm up", max_tokens=8)
         asyncio.run(closed_loop(url, [warm, warm], 2))
-        run = (open_loop(url, bodies, options.rate, options.seed) if options.rate
-               else closed_loop(url, bodies, options.concurrency))
-        results[name or url] = summarise(asyncio.run(run))
-    load = f"{options.rate:g} requests a second" if options.rate else f"{options.concurrency} clients"
-    text = f"{options.requests} requests, {load}, lengths {options.lengths}\n\n{table(results)}\n"
+        results[name or url] = summarise(load(url, bodies, options))
+    kind = f"{options.rate:g} requests a second" if options.rate else f"{options.concurrency} clients"
+    text = f"{options.requests} requests, {kind}, lengths {options.lengths}\n\n{table(results)}\n"
     print(text)
     if options.output:
         with open(options.output + ".md", "w") as out:
