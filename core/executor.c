@@ -14,6 +14,19 @@ iso_status iso_executor_alloc(iso_open_device *device, iso_memory_kind kind, uin
   return iso_fail_context(status, "%s for %s (%llu bytes)", device->spec, what, (u64)bytes);
 }
 
+int32_t iso_executor_only_device(const iso_plan *plan) {
+  if (plan->n_steps == 0)
+    return -1;
+  uint32_t only = plan->steps[0].device;
+  for (uint32_t s = 0; s < plan->n_steps; s++)
+    if (plan->steps[s].kind != ISO_STEP_LAUNCH || plan->steps[s].device != only)
+      return -1;
+  for (uint32_t d = 0; d < plan->n_devices; d++)
+    if (d != only && plan->reads_inputs[d])
+      return -1;
+  return (int32_t)only;
+}
+
 /* ---- Before anything is allocated --------------------------------------------------------- */
 
 static iso_status add_need(executor_device *device, uint64_t bytes) {
@@ -101,17 +114,18 @@ static iso_status make_inputs(iso_executor *executor, executor_device *device) {
   uint64_t bytes = executor->plan->input_bytes;
   iso_open_device *open = device->open;
   ISO_TRY(iso_executor_alloc(open, ISO_MEMORY_DEVICE, bytes, "inputs", &device->input));
-  device->input_address = iso_device_map(open, device->input);
-  if (!device->input_address) {
+  device->input_address[0] = iso_device_map(open, device->input);
+  bool is_mapped = device->input_address[0] != NULL;
+  for (uint32_t i = 0; !is_mapped && i < (executor->overlapping ? EXECUTOR_FLIGHTS : 1); i++) {
     ISO_TRY(iso_executor_alloc(open, ISO_MEMORY_STAGING, bytes, "staged inputs",
-                               &device->input_staging));
+                               &device->input_staging[i]));
     void *address;
-    ISO_TRY(open->memory.map(open->device, device->input_staging, &address));
-    device->input_address = address;
+    ISO_TRY(open->memory.map(open->device, device->input_staging[i], &address));
+    device->input_address[i] = address;
   }
-  memset(device->input_address, 0, bytes);
-  if (!executor->input_block)
-    executor->input_block = device->input_address;
+  memset(device->input_address[0], 0, bytes);
+  if (!executor->input_block && !executor->overlapping)
+    executor->input_block = device->input_address[0];
   return ISO_OK;
 }
 
@@ -163,11 +177,13 @@ static iso_status make_copied_outputs(iso_executor *executor) {
                                        .device = (uint32_t)plan->value_device[v],
                                        .offset = plan->value_operand[v].offset,
                                        .bytes = bytes};
-    iso_open_device *open = executor->devices[output->device].open;
-    ISO_TRY(
-        iso_executor_alloc(open, ISO_MEMORY_STAGING, bytes, "staged outputs", &output->staging));
     executor->n_copied++;
-    ISO_TRY(open->memory.map(open->device, output->staging, &output->address));
+    iso_open_device *open = executor->devices[output->device].open;
+    for (uint32_t i = 0; i < (executor->overlapping ? EXECUTOR_FLIGHTS : 1); i++) {
+      ISO_TRY(iso_executor_alloc(open, ISO_MEMORY_STAGING, bytes, "staged outputs",
+                                 &output->staging[i]));
+      ISO_TRY(open->memory.map(open->device, output->staging[i], &output->address[i]));
+    }
   }
   return ISO_OK;
 }
@@ -199,6 +215,9 @@ static iso_status build(iso_executor *executor, const iso_weight_provider *weigh
                         const iso_executor *share) {
   const iso_plan *plan = executor->plan;
   ISO_TRY(check_memory(executor, share));
+  int32_t only = iso_executor_only_device(plan);
+  if (only >= 0 && !(executor->devices[only].open->info.features & ISO_FEATURE_HOST_MEMORY))
+    executor->overlapping = executor->devices[only].open;
   for (uint32_t d = 0; d < plan->n_devices; d++)
     ISO_TRY(make_device_memory(executor, d));
   ISO_TRY(make_states(executor));
@@ -266,10 +285,13 @@ void iso_executor_destroy(iso_executor *executor) {
     executor_device *device = &executor->devices[d];
     free_buffer(device->open, device->arena);
     free_buffer(device->open, device->input);
-    free_buffer(device->open, device->input_staging);
+    for (uint32_t i = 0; i < EXECUTOR_FLIGHTS; i++)
+      free_buffer(device->open, device->input_staging[i]);
   }
   for (uint32_t i = 0; i < executor->n_copied; i++)
-    free_buffer(executor->devices[executor->copied[i].device].open, executor->copied[i].staging);
+    for (uint32_t f = 0; f < EXECUTOR_FLIGHTS; f++)
+      free_buffer(executor->devices[executor->copied[i].device].open,
+                  executor->copied[i].staging[f]);
   free(executor->states);
   free(executor->steps);
   free(executor->patches);
@@ -367,7 +389,7 @@ const void *iso_executor_peek(iso_executor *executor, iso_value value) {
     return executor->input_block + operand->offset;
   for (uint32_t i = 0; i < executor->n_copied; i++)
     if (executor->copied[i].value == value)
-      return executor->copied[i].address;
+      return executor->copied[i].address[executor->shown];
   iso_buffer *buffer = buffer_of(executor, value);
   const uint8_t *address =
       buffer ? iso_device_map(executor->devices[plan->value_device[value]].open, buffer) : NULL;

@@ -32,16 +32,20 @@ typedef struct executor_step {
   uint64_t copy_bytes; /* COPY: at the sizes in force */
 } executor_step;
 
+/* Steps that may be under way at a time. */
+enum { EXECUTOR_FLIGHTS = 2 };
+
 /* What the executor holds on one device. */
 typedef struct executor_device {
   iso_open_device *open;
   iso_buffer *arena;
   uint8_t *arena_address; /* NULL where memory cannot be mapped */
   iso_buffer *input;
-  iso_buffer *input_staging; /* where memory cannot be mapped */
-  uint8_t *input_address;    /* of `input` itself, or of its staging buffer */
-  uint64_t needed_bytes;     /* what this executor allocates on the device */
-  uint64_t spare_bytes;      /* free beyond that, for weights that could not be used in place */
+  /* Where memory cannot be mapped: one, or one a step under way. */
+  iso_buffer *input_staging[EXECUTOR_FLIGHTS];
+  uint8_t *input_address[EXECUTOR_FLIGHTS]; /* of `input` itself, or of its staging buffers */
+  uint64_t needed_bytes;                    /* what this executor allocates on the device */
+  uint64_t spare_bytes; /* free beyond that, for weights that could not be used in place */
 } executor_device;
 
 /* An output that every step copies to host memory, since it is small and somebody will read it. */
@@ -50,20 +54,38 @@ typedef struct executor_copied_output {
   uint32_t device;
   uint64_t offset; /* in the arena */
   uint64_t bytes;  /* at the bound */
-  iso_buffer *staging;
-  void *address;
+  iso_buffer *staging[EXECUTOR_FLIGHTS];
+  void *address[EXECUTOR_FLIGHTS];
 } executor_copied_output;
 
 enum { EXECUTOR_COPIED_OUTPUTS = 4, EXECUTOR_COPIED_BYTES = 4096 };
 
-/* A step at certain sizes, as the device's queue recorded it. */
-typedef struct executor_recording {
+/* Steps with more feeds than this are not recorded. */
+enum { EXECUTOR_RECORDED_FEEDS = 2 };
+
+/* All that the work of a step depends on; compared byte by byte. */
+typedef struct executor_work {
   iso_bindings sizes;
-  void *recording;   /* NULL: these sizes have run once */
+  uint64_t flight, n_feeds;
+  iso_executor_feed feeds[EXECUTOR_RECORDED_FEEDS];
+} executor_work;
+
+/* A step as the device's queue recorded it. */
+typedef struct executor_recording {
+  executor_work work;
+  void *recording;   /* NULL: this work has been done once */
   uint64_t last_use; /* 0: the entry is free */
 } executor_recording;
 
 enum { EXECUTOR_RECORDINGS = 32 };
+
+/* Steps under way, each in a place ("flight") of its own; from `first` on. A step alone has
+ * place 0, so that steps that do not overlap repeat the same work. */
+typedef struct executor_flights {
+  uint32_t first, count;
+  uint64_t values[EXECUTOR_FLIGHTS]; /* that the queue's timeline reaches when they are done */
+  double start_us[EXECUTOR_FLIGHTS], end_us; /* the latter of the latest that is done */
+} executor_flights;
 
 struct iso_executor {
   const iso_plan *plan;
@@ -74,11 +96,16 @@ struct iso_executor {
   executor_patch *patches;
   uint32_t n_patches;
   uint8_t *input_block;  /* where the host writes inputs: one of the input_addresses, or owned */
-  uint8_t *owned_inputs; /* when no device reads any */
+  uint8_t *owned_inputs; /* when steps overlap, or no device reads any */
   uint8_t *bounce;       /* host memory for copies between devices that cannot be mapped */
   iso_bindings sizes;    /* in force, when `is_sized` */
   uint64_t used_input_bytes;
   bool is_sized;
+  iso_open_device *overlapping; /* where two steps may be under way; NULL: one at a time */
+  executor_flights flights;
+  uint32_t shown;     /* flight of the step waited for last */
+  executor_work work; /* of the step being submitted; with more feeds than it holds, in `feeds` */
+  const iso_executor_feed *feeds;
   executor_copied_output copied[EXECUTOR_COPIED_OUTPUTS];
   uint32_t n_copied;
   iso_open_device *recorder; /* the device that records steps; NULL: none */
@@ -109,6 +136,9 @@ iso_status iso_executor_drain(iso_executor *executor, iso_status status);
 
 /* Copies the sentence of the latest failure, which cleaning up may replace. */
 void iso_executor_keep_message(char *out_message, size_t capacity);
+
+/* The device that runs every step of the plan and alone reads inputs; or -1. */
+int32_t iso_executor_only_device(const iso_plan *plan);
 
 /* The device whose queue may record whole steps of this executor, which has its memory; or NULL. */
 iso_open_device *iso_executor_find_recorder(const iso_executor *executor);

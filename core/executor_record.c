@@ -1,41 +1,35 @@
 /* Steps that are replayed: where a whole step is one device's work and its queue can record, the
  * second run at the same sizes records it, and later ones replay the recording. What a launch is
- * told depends on the sizes alone, and all buffers stay where they are, so a recording is good for
- * as long as the executor lives. */
+ * told depends on the sizes alone, copies on the step's place among those under way and on what it
+ * takes from the one before, and all buffers stay where they are: so a recording is good for as
+ * long as the executor lives. */
 #include "core/device.h"
 #include "core/executor.h"
 #include "core/log.h"
 #include <string.h>
 
 iso_open_device *iso_executor_find_recorder(const iso_executor *executor) {
-  const iso_plan *plan = executor->plan;
-  for (uint32_t s = 0; s < plan->n_steps; s++)
-    if (plan->steps[s].kind != ISO_STEP_LAUNCH || plan->steps[s].device != plan->steps[0].device)
-      return NULL;
-  if (plan->n_steps == 0)
+  int32_t index = iso_executor_only_device(executor->plan);
+  if (index < 0)
     return NULL;
-  uint32_t index = plan->steps[0].device;
   iso_open_device *device = executor->devices[index].open;
   /* Inputs must go the way of a copy: what the host writes in place cannot be waited for. */
-  bool uploads = executor->devices[index].input_staging != NULL;
-  for (uint32_t d = 0; d < plan->n_devices; d++)
-    uploads &= d == index || !executor->devices[d].input;
-  return device->can_record && uploads ? device : NULL;
+  return device->can_record && executor->devices[index].input_staging[0] ? device : NULL;
 }
 
-/* The entry of these sizes; else the one used longest ago, emptied and made theirs. */
-static executor_recording *find_entry(iso_executor *executor, const iso_bindings *sizes) {
+/* The entry of this work; else the one used longest ago, emptied and made its own. */
+static executor_recording *find_entry(iso_executor *executor, const executor_work *work) {
   executor_recording *oldest = &executor->recordings[0];
   for (uint32_t i = 0; i < EXECUTOR_RECORDINGS; i++) {
     executor_recording *entry = &executor->recordings[i];
-    if (entry->last_use > 0 && memcmp(&entry->sizes, sizes, sizeof *sizes) == 0)
+    if (entry->last_use > 0 && memcmp(&entry->work, work, sizeof *work) == 0)
       return entry;
     if (entry->last_use < oldest->last_use)
       oldest = entry;
   }
   if (oldest->recording)
     executor->recorder->queue_table.recording_destroy(executor->recorder->queue, oldest->recording);
-  *oldest = (executor_recording){.sizes = *sizes};
+  *oldest = (executor_recording){.work = *work};
   return oldest;
 }
 
@@ -68,9 +62,9 @@ static iso_status record(iso_executor *executor, executor_recording *entry,
 
 iso_status iso_executor_run_recorded(iso_executor *executor, executor_steps_function run_steps) {
   iso_open_device *device = executor->recorder;
-  if (!device || executor->observer)
+  if (!device || executor->observer || executor->work.n_feeds > EXECUTOR_RECORDED_FEEDS)
     return run_steps(executor);
-  executor_recording *entry = find_entry(executor, &executor->sizes);
+  executor_recording *entry = find_entry(executor, &executor->work);
   bool is_first = entry->last_use == 0;
   entry->last_use = ++executor->recording_clock;
   if (!is_first && !entry->recording)

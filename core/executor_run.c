@@ -193,17 +193,39 @@ static iso_status resize(iso_executor *executor, const iso_bindings *bindings) {
 
 /* ---- Running ------------------------------------------------------------------------------- */
 
+/* To where copies to the devices begin; not recorded, as it is the host's own work. */
+static void stage_inputs(iso_executor *executor) {
+  uint64_t flight = executor->work.flight;
+  for (uint32_t d = 0; d < executor->plan->n_devices; d++) {
+    executor_device *device = &executor->devices[d];
+    if (device->input && device->input_address[flight] != executor->input_block)
+      memcpy(device->input_address[flight], executor->input_block, executor->used_input_bytes);
+  }
+}
+
 static iso_status upload_inputs(iso_executor *executor) {
-  uint64_t bytes = executor->used_input_bytes;
+  uint64_t bytes = executor->used_input_bytes, flight = executor->work.flight;
   for (uint32_t d = 0; bytes > 0 && d < executor->plan->n_devices; d++) {
     executor_device *device = &executor->devices[d];
     if (!device->input)
       continue;
-    if (device->input_address != executor->input_block)
-      memcpy(device->input_address, executor->input_block, bytes);
-    if (device->input_staging)
+    if (device->input_staging[flight])
       ISO_TRY(device->open->queue_table.copy(device->open->queue, device->input, 0,
-                                             device->input_staging, 0, bytes));
+                                             device->input_staging[flight], 0, bytes));
+  }
+  return ISO_OK;
+}
+
+/* What the step takes from the one before it. */
+static iso_status feed_inputs(iso_executor *executor) {
+  for (uint64_t i = 0; i < executor->work.n_feeds; i++) {
+    const iso_executor_feed *feed = &executor->feeds[i];
+    const iso_plan_operand *source = &executor->plan->value_operand[feed->source];
+    const iso_plan_operand *target = &executor->plan->value_operand[feed->target];
+    executor_device *device = &executor->devices[executor->plan->value_device[feed->source]];
+    ISO_TRY(device->open->queue_table.copy(device->open->queue, device->input,
+                                           target->offset + feed->target_offset, device->arena,
+                                           source->offset + feed->source_offset, feed->bytes));
   }
   return ISO_OK;
 }
@@ -296,7 +318,8 @@ static iso_status copy_outputs(iso_executor *executor) {
   for (uint32_t i = 0; i < executor->n_copied; i++) {
     const executor_copied_output *output = &executor->copied[i];
     executor_device *device = &executor->devices[output->device];
-    ISO_TRY(device->open->queue_table.copy(device->open->queue, output->staging, 0, device->arena,
+    ISO_TRY(device->open->queue_table.copy(device->open->queue,
+                                           output->staging[executor->work.flight], 0, device->arena,
                                            output->offset, output->bytes));
   }
   return ISO_OK;
@@ -304,17 +327,99 @@ static iso_status copy_outputs(iso_executor *executor) {
 
 static iso_status run_steps(iso_executor *executor) {
   ISO_TRY(upload_inputs(executor));
+  ISO_TRY(feed_inputs(executor));
   for (uint32_t s = 0; s < executor->plan->n_steps; s++)
     ISO_TRY(executor->observer ? run_observed(executor, &executor->steps[s])
                                : run_step(executor, &executor->steps[s]));
   return copy_outputs(executor);
 }
 
-iso_status iso_executor_run(iso_executor *executor, const iso_bindings *bindings) {
-  double start = now_us();
-  ISO_TRY(resize(executor, bindings));
-  ISO_TRY(iso_executor_drain(executor, iso_executor_run_recorded(executor, run_steps)));
-  executor->stats.runs++;
-  executor->stats.total_us += now_us() - start;
+/* ---- Steps under way ----------------------------------------------------------------------- */
+
+bool iso_executor_overlaps(const iso_executor *executor) { return executor->overlapping != NULL; }
+
+static iso_status check_feeds(const iso_executor *executor, const iso_executor_feed *feeds,
+                              uint32_t n_feeds) {
+  const iso_plan *plan = executor->plan;
+  for (uint32_t i = 0; i < n_feeds; i++) {
+    const iso_executor_feed *feed = &feeds[i];
+    const iso_value_info *source = iso_graph_get_value(plan->graph, feed->source);
+    const iso_value_info *target = iso_graph_get_value(plan->graph, feed->target);
+    uint64_t has, takes;
+    if (!executor->overlapping || !source || !target || !source->is_output ||
+        plan->value_operand[feed->source].storage != ISO_STORAGE_ARENA ||
+        plan->value_operand[feed->target].storage != ISO_STORAGE_INPUT)
+      return iso_fail(ISO_ERROR_INVALID_ARGUMENT,
+                      "a step takes from the one before only what is an output, for an input, "
+                      "where steps overlap");
+    ISO_TRY(iso_shape_bytes(&source->shape, source->scheme, &has));
+    ISO_TRY(iso_shape_bytes(&target->shape, target->scheme, &takes));
+    if (feed->bytes > has || feed->source_offset > has - feed->bytes || feed->bytes > takes ||
+        feed->target_offset > takes - feed->bytes)
+      return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "%llu bytes from %s for %s leave them",
+                      (unsigned long long)feed->bytes, source->name, target->name);
+  }
   return ISO_OK;
+}
+
+/* A failure leaves nothing under way. */
+static iso_status end_flights(iso_executor *executor, iso_status status) {
+  executor->flights = (executor_flights){0};
+  return iso_executor_drain(executor, status);
+}
+
+iso_status iso_executor_submit(iso_executor *executor, const iso_bindings *bindings,
+                               const iso_executor_feed *feeds, uint32_t n_feeds) {
+  executor_flights *flights = &executor->flights;
+  if (flights->count == (executor->overlapping ? EXECUTOR_FLIGHTS : 1))
+    return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "%u steps are under way already", flights->count);
+  ISO_TRY(check_feeds(executor, feeds, n_feeds));
+  if (flights->count == 0)
+    flights->first = 0;
+  uint32_t flight = (flights->first + flights->count) % EXECUTOR_FLIGHTS;
+  flights->start_us[flight] = now_us();
+  iso_status status = resize(executor, bindings);
+  if (status != ISO_OK)
+    return end_flights(executor, status);
+  executor->work = (executor_work){.sizes = *bindings, .flight = flight, .n_feeds = n_feeds};
+  for (uint32_t i = 0; i < n_feeds && i < EXECUTOR_RECORDED_FEEDS; i++)
+    executor->work.feeds[i] = feeds[i];
+  executor->feeds = feeds;
+  stage_inputs(executor);
+  status = iso_executor_run_recorded(executor, run_steps);
+  iso_open_device *device = executor->overlapping;
+  if (status == ISO_OK && device)
+    status = device->queue_table.signal(device->queue, &flights->values[flight]);
+  if (status != ISO_OK)
+    return end_flights(executor, status);
+  flights->count++;
+  return ISO_OK;
+}
+
+iso_status iso_executor_wait(iso_executor *executor) {
+  executor_flights *flights = &executor->flights;
+  if (flights->count == 0)
+    return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "no step is under way");
+  uint32_t flight = flights->first;
+  iso_open_device *device = executor->overlapping;
+  iso_status status =
+      device ? device->queue_table.host_wait(device->queue, flights->values[flight], UINT64_MAX)
+             : iso_executor_drain(executor, ISO_OK);
+  if (status != ISO_OK)
+    return end_flights(executor, status);
+  double start = flights->start_us[flight], before = flights->end_us;
+  flights->end_us = now_us();
+  flights->first = (flight + 1) % EXECUTOR_FLIGHTS;
+  flights->count--;
+  executor->shown = flight;
+  executor->stats.runs++;
+  executor->stats.total_us += flights->end_us - (start > before ? start : before);
+  return ISO_OK;
+}
+
+iso_status iso_executor_run(iso_executor *executor, const iso_bindings *bindings) {
+  if (executor->flights.count > 0)
+    return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "a step is under way");
+  ISO_TRY(iso_executor_submit(executor, bindings, NULL, 0));
+  return iso_executor_wait(executor);
 }

@@ -147,8 +147,8 @@ typedef struct iso_weight_provider {
 
 /* Allocates arenas, states and weights, and packs. States hold anything until they are written: a
  * large KV cache takes no time and, on a CPU, no memory before its pages are used. The plan, its
- * graph and the devices must outlive the executor. Weights already loaded by `share` (may be NULL), an
- * executor of the same graph names and devices, are used again instead of being loaded. */
+ * graph and the devices must outlive the executor. Weights already loaded by `share` (may be NULL),
+ * an executor of the same graph names and devices, are used again instead of being loaded. */
 ISO_MUST_CHECK ISO_API iso_status iso_executor_create(const iso_plan *plan,
                                                       iso_open_device *const *devices,
                                                       const iso_weight_provider *weights,
@@ -156,16 +156,39 @@ ISO_MUST_CHECK ISO_API iso_status iso_executor_create(const iso_plan *plan,
                                                       iso_executor **out_executor);
 ISO_API void iso_executor_destroy(iso_executor *executor);
 
-/* Host memory of an input, sized at its bound; write it before a run. */
+/* Host memory of an input, sized at its bound; write it before a run. It may be written again once
+ * the step is submitted. */
 ISO_API void *iso_executor_input(iso_executor *executor, iso_value input);
 /* Runs one step at these sizes and waits for it. One thread at a time. */
 ISO_MUST_CHECK ISO_API iso_status iso_executor_run(iso_executor *executor,
                                                    const iso_bindings *bindings);
+
+/* Bytes that an input takes on the device from an output of the step submitted before, in place of
+ * what the host wrote there. */
+typedef struct iso_executor_feed {
+  iso_value source, target;
+  uint64_t source_offset, target_offset, bytes;
+} iso_executor_feed;
+
+/* Whether a step may be submitted while another is under way: one device does everything, and the
+ * host writes inputs and reads outputs in memory of its own. */
+ISO_API bool iso_executor_overlaps(const iso_executor *executor);
+/* iso_executor_run() in two parts. Where steps overlap two may be under way, waited for in the
+ * order in which they were submitted; elsewhere one. `feeds` need a step submitted before this one.
+ * Failures end every step under way. */
+ISO_MUST_CHECK ISO_API iso_status iso_executor_submit(iso_executor *executor,
+                                                      const iso_bindings *bindings,
+                                                      const iso_executor_feed *feeds,
+                                                      uint32_t n_feeds);
+/* Waits for the step submitted first of those under way. Of its outputs only those that
+ * iso_executor_peek() gives are there while another is under way. */
+ISO_MUST_CHECK ISO_API iso_status iso_executor_wait(iso_executor *executor);
 /* Copies the first `bytes` bytes of an output or kept value to the host. */
 ISO_MUST_CHECK ISO_API iso_status iso_executor_read(iso_executor *executor, iso_value value,
                                                     void *target, uint64_t bytes);
 /* Host pointer to an output where its device's memory is mappable, or where it is integers of at
- * most 4,096 bytes, which come along with the step; NULL elsewhere. Valid until the next run. */
+ * most 4,096 bytes, which come along with the step; NULL elsewhere. Of the step waited for last;
+ * valid until the next wait. */
 ISO_API const void *iso_executor_peek(iso_executor *executor, iso_value value);
 
 /* Called after each step of a run with all work done; for traces. NULL stops. */
