@@ -8,6 +8,7 @@
  * out. Caches are asked for half of what the system says they hold. */
 #include "backends/cpu/threads.h"
 #include "backends/cpu/tier.h"
+#include "bench/reads.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -34,36 +35,9 @@ static double now(void) {
 
 /* ---- Work: each returns what it did, in bytes or operations ---------------------------------- */
 
-typedef double (*limit_work)(const uint8_t *data, uint64_t bytes);
-
-static double read_words(const uint8_t *data, uint64_t bytes) {
-  uint64_t sums[8] = {0};
-  for (uint64_t i = 0; i + 64 <= bytes; i += 64)
-    for (uint64_t j = 0; j < 8; j++) {
-      uint64_t word;
-      memcpy(&word, data + i + 8 * j, 8);
-      sums[j] |= word;
-    }
-  for (int j = 0; j < 8; j++)
-    __asm__ volatile("" ::"r"(sums[j]));
-  return (double)bytes;
-}
+typedef bench_read limit_work;
 
 #if defined(__x86_64__)
-#define DEFINE_READ(name, features, type, load, join)                                              \
-  __attribute__((target(features))) static double name(const uint8_t *data, uint64_t bytes) {      \
-    type sums[4];                                                                                  \
-    memset(sums, 0, sizeof sums);                                                                  \
-    for (uint64_t i = 0; i + 4 * sizeof(type) <= bytes; i += 4 * sizeof(type))                     \
-      for (uint64_t j = 0; j < 4; j++)                                                             \
-        sums[j] = join(sums[j], load((const void *)(data + i + j * sizeof(type))));                \
-    for (int j = 0; j < 4; j++)                                                                    \
-      __asm__ volatile("" ::"v"(sums[j]));                                                         \
-    return (double)bytes;                                                                          \
-  }
-DEFINE_READ(read_avx2, "avx2", __m256i, _mm256_load_si256, _mm256_or_si256)
-DEFINE_READ(read_avx512, "avx512f", __m512i, _mm512_load_si512, _mm512_or_si512)
-
 /* Ten independent sums, so that latency does not show; the empty asm keeps every step. */
 #define STEPS 20000
 #define DEFINE_PEAK(name, features, type, zero, step, operations)                                  \
@@ -160,17 +134,6 @@ static const limit limits[] = {
      int8_amx},
 #endif
 };
-
-static limit_work best_read(uint32_t features) {
-#if defined(__x86_64__)
-  if (features & ISO_CPU_HAS_AVX512F)
-    return read_avx512;
-  if (features & ISO_CPU_HAS_AVX2)
-    return read_avx2;
-#endif
-  (void)features;
-  return read_words;
-}
 
 static uint64_t cache_bytes(int name, uint64_t fallback) {
   long bytes = sysconf(name);
@@ -292,7 +255,7 @@ int main(int argc, char **argv) {
   for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++) {
     if ((machine.features & limits[i].needs) != limits[i].needs)
       continue;
-    limit_work read = best_read(machine.features);
+    limit_work read = bench_best_read(machine.features);
     double one = measure(pool, &limits[i], read, 1, data);
     double all = n_threads > 1 ? measure(pool, &limits[i], read, n_threads, data) : one;
     print_limit(&limits[i], one, all, json, &first);

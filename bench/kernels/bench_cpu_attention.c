@@ -1,0 +1,171 @@
+/* Times paged attention of one new token a sequence against the read bandwidth of memory.
+ *
+ *   bench_cpu_attention [--threads n] [--caches bf16,q8_0] [--contexts 8192] [--sequences 1]
+ *                       [--heads 32] [--kv-heads 8] [--head-dim 64] [--page 16]
+ *                       [--megabytes 512] [--seconds 1]
+ *
+ * Caches rotate through copies larger than the caches of the CPU, as a model's layers do, and
+ * their pages are dealt out at random. Attention and plain reads of the very same bytes alternate,
+ * so that both see the same neighbours; the medians are compared. */
+#include "bench/kernels/cpu_bench.h"
+
+#define MAX_SAMPLES 2048
+
+typedef struct options {
+  const char *caches, *contexts;
+  int64_t n_sequences, n_heads, n_kv_heads, head_dim, page_size, megabytes;
+  uint32_t n_threads;
+  double seconds;
+} options;
+
+static int32_t *indices(cpu_bench *b, iso_tensor *out_tensor, uint32_t n_dims,
+                        const int64_t *dims) {
+  int64_t count = dims[0] * (n_dims > 1 ? dims[1] : 1);
+  iso_buffer *buffer = cpu_bench_alloc(b, (uint64_t)count * sizeof(int32_t));
+  *out_tensor = cpu_bench_tensor(buffer, ISO_SCHEME_I32, n_dims, dims);
+  return (int32_t *)(void *)buffer->data;
+}
+
+/* Values of both signs; those of one row differ from those of others. */
+static void fill(iso_tensor *tensor, int64_t rows) {
+  int64_t n = tensor->dims[tensor->n_dims - 1];
+  float values[1024];
+  for (int64_t row = 0; row < rows; row++) {
+    for (int64_t i = 0; i < n; i++)
+      values[i] = (float)((row * 31 + i * 7) % 61 - 30) / 32;
+    iso_scheme_encode_row(tensor->scheme, values, NULL, iso_cpu_row(tensor, row), n);
+  }
+}
+
+static void bench_case(cpu_bench *b, const options *o, iso_scheme scheme, int64_t context) {
+  iso_op_arguments arguments = {.size = sizeof arguments, .op = ISO_OP_PAGED_ATTENTION};
+  iso_paged_attention_attributes attributes = {.size = sizeof attributes, .causal = 1};
+  int64_t n_blocks = (context + o->page_size - 1) / o->page_size, s = o->n_sequences;
+  int64_t n_pages = n_blocks * s;
+  int64_t q[] = {s, o->n_heads, o->head_dim}, table[] = {s, n_blocks};
+  int64_t cache[] = {n_pages, o->n_kv_heads, o->page_size, o->head_dim};
+  iso_tensor *inputs = arguments.inputs;
+  uint64_t q_bytes = (uint64_t)(s * o->n_heads * o->head_dim) * sizeof(float);
+  arguments.n_inputs = 7;
+  arguments.n_outputs = 1;
+  arguments.attributes = &attributes;
+  inputs[0] = cpu_bench_tensor(cpu_bench_alloc(b, q_bytes), ISO_SCHEME_F32, 3, q);
+  arguments.outputs[0] = cpu_bench_tensor(cpu_bench_alloc(b, q_bytes), ISO_SCHEME_F32, 3, q);
+  fill(&inputs[0], s * o->n_heads);
+  inputs[1] = cpu_bench_tensor(NULL, scheme, 4, cache);
+  uint64_t half = (uint64_t)(n_pages * inputs[1].strides[0]);
+  int64_t n_copies = (o->megabytes << 20) / (int64_t)(2 * half) + 1;
+  iso_buffer *data = cpu_bench_alloc(b, (uint64_t)n_copies * 2 * half);
+  inputs[1].buffer = data;
+  inputs[2] = inputs[1];
+  for (int64_t i = 0; i < 2 * n_copies; i++) {
+    inputs[1].offset = (uint64_t)i * half;
+    fill(&inputs[1], n_pages * o->n_kv_heads * o->page_size);
+  }
+  int32_t *pages = indices(b, &inputs[3], 2, table), *start = indices(b, &inputs[4], 1, table);
+  int32_t *length = indices(b, &inputs[5], 1, table), *total = indices(b, &inputs[6], 1, table);
+  for (int64_t i = 0; i < n_pages; i++)
+    pages[i] = (int32_t)i;
+  uint64_t random = 1;
+  for (int64_t i = n_pages - 1; i > 0; i--) {
+    random = random * 6364136223846793005u + 1442695040888963407u;
+    int64_t j = (int64_t)(random >> 33) % (i + 1);
+    int32_t page = pages[i];
+    pages[i] = pages[j];
+    pages[j] = page;
+  }
+  for (int64_t i = 0; i < s; i++) {
+    start[i] = (int32_t)i;
+    length[i] = 1;
+    total[i] = (int32_t)context;
+  }
+  const iso_kernel *kernel = cpu_bench_choose(b, &arguments, scheme);
+  arguments.workspace_bytes = kernel->workspace(b->device, &arguments);
+  arguments.workspace = cpu_bench_alloc(b, arguments.workspace_bytes + 64);
+
+  static double times[MAX_SAMPLES], reads[MAX_SAMPLES];
+  double end = cpu_bench_now() + o->seconds;
+  int count = 0;
+  for (; count < MAX_SAMPLES && (count < 5 || cpu_bench_now() < end); count++) {
+    inputs[1].offset = (uint64_t)(count % n_copies) * 2 * half;
+    inputs[2].offset = inputs[1].offset + half;
+    double began = cpu_bench_now();
+    cpu_bench_check(kernel->launch(b->queue, &arguments), kernel->name);
+    times[count] = cpu_bench_now() - began;
+    uint64_t other = (uint64_t)((count + n_copies / 2) % n_copies) * 2 * half;
+    reads[count] = cpu_bench_time_read(b, data->data + other, 2 * half);
+  }
+  double time = cpu_bench_quantile(times, count, 0.5), read = cpu_bench_quantile(reads, count, 0.5);
+  double low = cpu_bench_quantile(times, count, 0.1),
+         read_low = cpu_bench_quantile(reads, count, 0.1);
+  printf("| %-26s | %-5s | %3lld x %6lld | %8.3f | %6.2f | %6.2f | %3.0f%% | %3.0f%% |\n",
+         kernel->name, iso_scheme_get_info(scheme)->name, (long long)s, (long long)context,
+         1e3 * time, 2e-9 * (double)half / time, 2e-9 * (double)half / read, 100 * read / time,
+         100 * read_low / low);
+  fflush(stdout);
+  b->backend->memory->free(b->device, arguments.workspace);
+  b->backend->memory->free(b->device, data);
+  b->backend->memory->free(b->device, arguments.outputs[0].buffer);
+  for (int i = 0; i < 7; i++)
+    if (i != 1 && i != 2)
+      b->backend->memory->free(b->device, inputs[i].buffer);
+}
+
+static void bench_scheme(cpu_bench *b, const options *o, const char *name) {
+  iso_scheme scheme;
+  if (!iso_scheme_from_name(name, &scheme)) {
+    fprintf(stderr, "unknown scheme %s\n", name);
+    exit(1);
+  }
+  char *contexts = strdup(o->contexts), *state;
+  for (char *context = contexts ? strtok_r(contexts, ",", &state) : NULL; context;
+       context = strtok_r(NULL, ",", &state))
+    bench_case(b, o, scheme, atoll(context));
+  free(contexts);
+}
+
+int main(int argc, char **argv) {
+  options o = {.caches = "bf16,f16,q8_0,f32",
+               .contexts = "8192",
+               .n_sequences = 1,
+               .n_heads = 32,
+               .n_kv_heads = 8,
+               .head_dim = 64,
+               .page_size = 16,
+               .megabytes = 512,
+               .seconds = 1};
+  const struct {
+    const char *name;
+    int64_t *number;
+  } numbers[] = {{"--sequences", &o.n_sequences}, {"--heads", &o.n_heads},
+                 {"--kv-heads", &o.n_kv_heads},   {"--head-dim", &o.head_dim},
+                 {"--page", &o.page_size},        {"--megabytes", &o.megabytes}};
+  for (int i = 1; i + 1 < argc; i += 2) {
+    const char *name = argv[i], *value = argv[i + 1];
+    if (strcmp(name, "--caches") == 0)
+      o.caches = value;
+    else if (strcmp(name, "--contexts") == 0)
+      o.contexts = value;
+    else if (strcmp(name, "--threads") == 0)
+      o.n_threads = (uint32_t)atoi(value);
+    else if (strcmp(name, "--seconds") == 0)
+      o.seconds = atof(value);
+    for (size_t n = 0; n < sizeof numbers / sizeof numbers[0]; n++)
+      if (strcmp(name, numbers[n].name) == 0)
+        *numbers[n].number = atoll(value);
+  }
+  cpu_bench b = {0};
+  cpu_bench_open(&b, o.n_threads);
+  printf("%s, %u threads, %lld heads, %lld of keys, %lld wide\n\n", b.device->info.name,
+         b.device->info.n_units, (long long)o.n_heads, (long long)o.n_kv_heads,
+         (long long)o.head_dim);
+  printf("| kernel | cache | context | ms | GB/s | read GB/s | share | of best 10%% |\n"
+         "|---|---|---:|---:|---:|---:|---:|---:|\n");
+  char *caches = strdup(o.caches), *state;
+  for (char *name = caches ? strtok_r(caches, ",", &state) : NULL; name;
+       name = strtok_r(NULL, ",", &state))
+    bench_scheme(&b, &o, name);
+  free(caches);
+  cpu_bench_close(&b);
+  return 0;
+}
