@@ -7,6 +7,8 @@
  *   v_load, v_store    unaligned; v_load_n and v_store_n touch only the first `count` < V_WIDTH
  *                      floats, and load zero into the others
  *   v_load_f16, ...    the same from and to 16-bit floats, rounding to nearest even
+ *   v_load_bf16_even, v_load_bf16_odd
+ *                      every other one of 2 V_WIDTH elements, from the first or the second on
  *   v_load_i8          V_WIDTH signed bytes, by value; v_set_f16 one 16-bit float in every lane
  *   v_fma(a, b, c)     a b + c, one rounding where the tier has FMA, two on baseline
  *   v_max, v_min       the second operand where either is NaN

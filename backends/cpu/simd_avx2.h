@@ -67,6 +67,14 @@ static inline vfloat v_load_bf16(const uint16_t *p) {
   __m128i bits = _mm_loadu_si128((const __m128i *)(const void *)p);
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
 }
+static inline vfloat v_load_bf16_even(const uint16_t *p) {
+  return _mm256_castsi256_ps(
+      _mm256_slli_epi32(_mm256_loadu_si256((const __m256i *)(const void *)p), 16));
+}
+static inline vfloat v_load_bf16_odd(const uint16_t *p) {
+  return _mm256_castsi256_ps(_mm256_and_si256(_mm256_loadu_si256((const __m256i *)(const void *)p),
+                                              _mm256_set1_epi32((int32_t)0xffff0000u)));
+}
 static inline void v_store_bf16(uint16_t *p, vfloat a) {
   __m256i bits = _mm256_castps_si256(a);
   __m256i high = _mm256_srli_epi32(bits, 16);

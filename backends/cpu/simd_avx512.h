@@ -59,6 +59,13 @@ static inline vfloat v_load_bf16(const uint16_t *p) {
   __m256i bits = _mm256_loadu_si256((const __m256i *)(const void *)p);
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
 }
+static inline vfloat v_load_bf16_even(const uint16_t *p) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_loadu_si512(p), 16));
+}
+static inline vfloat v_load_bf16_odd(const uint16_t *p) {
+  return _mm512_castsi512_ps(
+      _mm512_and_si512(_mm512_loadu_si512(p), _mm512_set1_epi32((int32_t)0xffff0000u)));
+}
 /* Not vcvtneps2bf16, which flushes subnormals to zero. */
 static inline void v_store_bf16(uint16_t *p, vfloat a) {
   __m512i bits = _mm512_castps_si512(a);

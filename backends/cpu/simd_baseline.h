@@ -79,6 +79,12 @@ static inline void v_store_f16(uint16_t *p, vfloat a) {
 static inline vfloat v_load_bf16(const uint16_t *p) {
   return v_from_bits_((vint_){p[0], p[1], p[2], p[3]} << 16);
 }
+static inline vfloat v_load_bf16_even(const uint16_t *p) {
+  return v_from_bits_((vint_){p[0], p[2], p[4], p[6]} << 16);
+}
+static inline vfloat v_load_bf16_odd(const uint16_t *p) {
+  return v_from_bits_((vint_){p[1], p[3], p[5], p[7]} << 16);
+}
 static inline void v_store_bf16(uint16_t *p, vfloat a) {
   for (int i = 0; i < V_WIDTH; i++)
     p[i] = iso_bf16_from_f32(a[i]);

@@ -1,7 +1,7 @@
 /* Times paged attention of one new token a sequence against the read bandwidth of memory.
  *
  *   bench_cpu_attention [--threads n] [--caches bf16,q8_0] [--contexts 8192] [--sequences 1]
- *                       [--heads 32] [--kv-heads 8] [--head-dim 64] [--page 16]
+ *                       [--heads 32] [--kv-heads 8] [--head-dim 64] [--page 64]
  *                       [--megabytes 512] [--seconds 1]
  *
  * Caches rotate through copies larger than the caches of the CPU, as a model's layers do, and
@@ -131,7 +131,7 @@ int main(int argc, char **argv) {
                .n_heads = 32,
                .n_kv_heads = 8,
                .head_dim = 64,
-               .page_size = 16,
+               .page_size = 64,
                .megabytes = 512,
                .seconds = 1};
   const struct {
