@@ -396,6 +396,14 @@ iso_status iso_executor_submit(iso_executor *executor, const iso_bindings *bindi
   return ISO_OK;
 }
 
+bool iso_executor_is_done(iso_executor *executor) {
+  const executor_flights *flights = &executor->flights;
+  iso_open_device *device = executor->overlapping;
+  return flights->count == 0 || !device ||
+         device->queue_table.host_wait(device->queue, flights->values[flights->first], 0) !=
+             ISO_ERROR_LIMIT;
+}
+
 iso_status iso_executor_wait(iso_executor *executor) {
   executor_flights *flights = &executor->flights;
   if (flights->count == 0)

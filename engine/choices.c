@@ -92,19 +92,19 @@ static iso_status take_token(iso_engine *engine, engine_sequence *sequence, cons
 
 static const float *logits_of(const iso_engine *engine, const engine_sequence *sequence,
                               int32_t row) {
-  return iso_runtime_logits(engine->runtime, sequence->logit_row + row);
+  return iso_runtime_logits(engine->runtime, sequence->rows.logit_row + row);
 }
 
 /* One token, and as many more as drafts guessed. A draft is right when it is what would have been
  * drawn without it: so the output is the same, token by token, as without drafts. */
 static iso_status draw(iso_engine *engine, engine_sequence *sequence, int32_t row) {
-  int32_t n_drafts = sequence->n_drafts, n_accepted = 0;
+  int32_t n_drafts = sequence->rows.n_drafts, n_accepted = 0;
   bool ended = false;
   for (int32_t i = 0; i <= n_drafts && !ended; i++) {
     const float *logits = logits_of(engine, sequence, row + i);
     int32_t token;
-    ISO_TRY(sequence->draws_on_device
-                ? iso_sampler_take(engine, sequence->logit_row + row + i, &token)
+    ISO_TRY(sequence->rows.draws_on_device
+                ? iso_sampler_take(engine, sequence->rows.logit_row + row + i, &token)
                 : iso_sampler_draw(engine, sequence, logits, &token));
     if (i > 0)
       sequence->n_cached++; /* the draft before, which was right */
@@ -136,7 +136,7 @@ static void note_prompt_logprobs(iso_engine *engine, const engine_sequence *sequ
     for (int32_t i = 0; i < n_top; i++)
       request->prompt_logprobs[1 + i] = (iso_token_logprob){-1, -INFINITY};
   }
-  for (int32_t i = 0; i < sequence->n_rows; i++) {
+  for (int32_t i = 0; i < sequence->rows.n; i++) {
     int32_t next = sequence->n_cached + i + 1;
     if (next < request->asked.n_prompt)
       fill_logprobs(engine, logits_of(engine, sequence, i), tokens[next], n_top,
@@ -148,8 +148,8 @@ static void note_prompt_logprobs(iso_engine *engine, const engine_sequence *sequ
 static void add_embedding(iso_engine *engine, const engine_sequence *sequence, bool is_last) {
   engine_request *request = sequence->request;
   int32_t width = iso_model_get_config(engine->model)->hidden_size;
-  for (int32_t r = 0; r < sequence->n_rows; r++) {
-    const float *row = iso_runtime_hidden(engine->runtime, sequence->logit_row + r);
+  for (int32_t r = 0; r < sequence->rows.n; r++) {
+    const float *row = iso_runtime_hidden(engine->runtime, sequence->rows.logit_row + r);
     for (int32_t i = 0; i < width; i++)
       request->embedding[i] += (double)row[i];
   }
@@ -165,7 +165,7 @@ static void add_embedding(iso_engine *engine, const engine_sequence *sequence, b
 /* The prompt is in the cache: all choices go on from there. */
 static iso_status finish_prompt(iso_engine *engine, engine_sequence *first) {
   engine_request *request = first->request;
-  int32_t last_row = first->n_logit_rows - 1;
+  int32_t last_row = first->rows.n_logit_rows - 1;
   request->is_prompt_done = true;
   if (request->asked.prompt_logprobs)
     ISO_TRY(iso_event_prompt(engine, request));
@@ -173,7 +173,7 @@ static iso_status finish_prompt(iso_engine *engine, engine_sequence *first) {
     return iso_beam_note(engine, first, logits_of(engine, first, last_row));
   for (int32_t i = 1; i < request->n_sequences; i++) {
     ISO_TRY(iso_sequence_fork(engine, first, &request->sequences[i]));
-    request->sequences[i].logit_row = first->logit_row;
+    request->sequences[i].rows = first->rows;
   }
   for (int32_t i = 0; i < request->n_sequences; i++)
     ISO_TRY(draw(engine, &request->sequences[i], last_row));
@@ -182,14 +182,14 @@ static iso_status finish_prompt(iso_engine *engine, engine_sequence *first) {
 
 static iso_status handle(iso_engine *engine, engine_sequence *sequence) {
   engine_request *request = sequence->request;
-  bool is_last = sequence->n_rows - sequence->n_drafts >= iso_sequence_pending(sequence);
+  bool is_last = sequence->rows.is_last;
   if (!request->is_prompt_done)
-    engine->stats.n_prompt_tokens += (uint64_t)sequence->n_rows;
+    engine->stats.n_prompt_tokens += (uint64_t)sequence->rows.n;
   if (request->asked.prompt_logprobs && !request->is_prompt_done)
     note_prompt_logprobs(engine, sequence);
   if (request->asked.embed)
     add_embedding(engine, sequence, is_last);
-  sequence->n_cached += sequence->n_rows - sequence->n_drafts;
+  sequence->n_cached += sequence->rows.n - sequence->rows.n_drafts;
   iso_sequence_offer_pages(engine, sequence);
   if (!is_last)
     return ISO_OK;
@@ -200,24 +200,37 @@ static iso_status handle(iso_engine *engine, engine_sequence *sequence) {
   }
   if (!request->is_prompt_done)
     return finish_prompt(engine, sequence);
-  int32_t row = sequence->n_logit_rows - 1 - sequence->n_drafts;
+  int32_t row = sequence->rows.n_logit_rows - 1 - sequence->rows.n_drafts;
   return request->asked.beam_width > 0
              ? iso_beam_note(engine, sequence, logits_of(engine, sequence, row))
              : draw(engine, sequence, row);
 }
 
+/* The step is no longer under way for row set `i`. Returns whether its rows are of no use: the
+ * sequence ended in the step before, or its reader was slow then and the rows run again later. */
+static bool land(const engine_batch *batch, int32_t i) {
+  engine_sequence *sequence = batch->sequences[i];
+  const engine_request *request = sequence->request;
+  sequence->ahead.n_rows -= batch->rows[i].n;
+  sequence->ahead.n_tokens -= batch->rows[i].draws_ahead;
+  return sequence->state == SEQUENCE_ENDED || request->is_paused;
+}
+
 iso_status iso_engine_distribute(iso_engine *engine) {
-  const engine_batch *batch = &engine->batch;
+  const engine_batch *batch = &engine->running;
   if (batch->wants_logits)
     ISO_TRY(iso_runtime_fetch_logits(engine->runtime));
   if (batch->wants_hidden)
     ISO_TRY(iso_runtime_fetch_hidden(engine->runtime));
+  for (int32_t i = 0; i < batch->n; i++)
+    batch->drops[i] = land(batch, i);
   for (int32_t i = 0; i < batch->n; i++) {
     engine_sequence *sequence = batch->sequences[i];
     engine_request *request = sequence->request;
     /* A beam that ended or moved on while others of this step were looked at is not looked at. */
-    if (request->is_cancelled || iso_engine_request_is_over(request))
+    if (batch->drops[i] || request->is_cancelled || iso_engine_request_is_over(request))
       continue;
+    sequence->rows = batch->rows[i];
     iso_status status = handle(engine, sequence);
     if (status == ISO_OK && request->asked.beam_width > 0 && request->is_prompt_done)
       status = iso_beam_advance(engine, request);

@@ -1,5 +1,7 @@
 #include "engine/engine.h"
 
+#include "core/log.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,15 +48,27 @@ static iso_status fill_options(const iso_engine_options *given, iso_engine_optio
   return ISO_OK;
 }
 
-static iso_status create_batch(iso_engine *engine) {
-  engine_batch *batch = &engine->batch;
-  batch->entries = calloc((size_t)engine->max_sequences, sizeof *batch->entries);
-  batch->sequences = calloc((size_t)engine->max_sequences, sizeof *batch->sequences);
-  batch->tokens = calloc((size_t)engine->max_tokens, sizeof *batch->tokens);
-  return batch->entries && batch->sequences && batch->tokens
+static iso_status create_batch(const iso_engine *engine, engine_batch *out_batch) {
+  size_t n = (size_t)engine->max_sequences;
+  *out_batch = (engine_batch){.entries = calloc(n, sizeof *out_batch->entries),
+                              .sequences = calloc(n, sizeof *out_batch->sequences),
+                              .rows = calloc(n, sizeof *out_batch->rows),
+                              .drawn_rows = calloc(n, sizeof *out_batch->drawn_rows),
+                              .drops = calloc(n, sizeof *out_batch->drops),
+                              .tokens = calloc((size_t)engine->max_tokens, sizeof(int32_t))};
+  return out_batch->entries && out_batch->sequences && out_batch->rows && out_batch->drawn_rows &&
+                 out_batch->drops && out_batch->tokens
              ? ISO_OK
-             : iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory for a batch of %d sequences",
-                        engine->max_sequences);
+             : iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory for a batch of %zu sequences", n);
+}
+
+static void destroy_batch(engine_batch *batch) {
+  free(batch->entries);
+  free(batch->sequences);
+  free(batch->rows);
+  free(batch->drawn_rows);
+  free(batch->drops);
+  free(batch->tokens);
 }
 
 static iso_status build(iso_engine *engine, const iso_engine_options *given) {
@@ -76,7 +90,11 @@ static iso_status build(iso_engine *engine, const iso_engine_options *given) {
   ISO_TRY(iso_page_pool_create(options->runtime.n_pages, engine->page_size, &engine->pool));
   ISO_TRY(iso_swap_create(options->swap_memory_bytes, engine->kv.page_bytes, &engine->swap));
   ISO_TRY(iso_sampler_create(engine, &engine->sampler));
-  ISO_TRY(create_batch(engine));
+  ISO_TRY(create_batch(engine, &engine->batch));
+  ISO_TRY(create_batch(engine, &engine->running));
+  /* Drafts are made from tokens that the host knows. */
+  engine->overlaps =
+      iso_runtime_overlaps(engine->runtime) && options->speculation == ISO_SPECULATION_NONE;
   engine->stats.n_pages = engine->pool.n_pages;
   engine->stats.page_size = engine->page_size;
   iso_engine_publish(engine);
@@ -114,7 +132,26 @@ static void finish_request(iso_engine *engine, engine_request *request) {
   engine->n_started += request->started_us == 0;
   iso_event_done(engine, request);
   engine->n_done++;
-  iso_engine_request_destroy(request);
+  if (request->n_under_way == 0) {
+    iso_engine_request_destroy(request);
+    return;
+  }
+  request->next = engine->lingering;
+  engine->lingering = request;
+}
+
+/* Frees the requests that waited for the end of rows of theirs. */
+static void free_lingering(iso_engine *engine) {
+  engine_request **link = &engine->lingering;
+  while (*link) {
+    engine_request *request = *link;
+    if (request->n_under_way > 0) {
+      link = &request->next;
+      continue;
+    }
+    *link = request->next;
+    iso_engine_request_destroy(request);
+  }
 }
 
 /* Ends what is cancelled, late or over. */
@@ -137,7 +174,19 @@ static void reap(iso_engine *engine) {
   engine->n_requests = kept;
 }
 
+/* The step under way is over, whether or not anything came of it. */
+static void forget_running(iso_engine *engine) {
+  for (int32_t i = 0; i < engine->running.n; i++)
+    engine->running.sequences[i]->request->n_under_way--;
+  engine->running.n = 0;
+  free_lingering(engine);
+}
+
 static void end_all(iso_engine *engine, iso_status status, const char *message) {
+  /* Pages are given back once nobody writes to them; a device that failed does not. */
+  if (engine->running.n > 0 && iso_runtime_wait(engine->runtime) != ISO_OK)
+    iso_log(ISO_LOG_DEBUG, "the step under way came to nothing: %s", iso_status_message());
+  forget_running(engine);
   iso_engine_take_in(engine);
   for (size_t i = 0; i < engine->n_requests; i++)
     iso_engine_request_fail(engine->requests[i], iso_fail(status, "%s", message));
@@ -158,32 +207,70 @@ static iso_status fail_engine(iso_engine *engine, iso_status status) {
 
 /* ---- A step -------------------------------------------------------------------------------- */
 
-static iso_status run(iso_engine *engine) {
-  const engine_batch *batch = &engine->batch;
-  double start = iso_engine_now_us();
-  if (engine->last_step_end_us > 0)
-    engine->stats.idle_us += start - engine->last_step_end_us;
-  ISO_TRY(iso_runtime_run(engine->runtime, batch->entries, batch->n));
-  double end = iso_engine_now_us(), each = (end - start) / batch->n_tokens;
+/* Time that the device has waited for the host since it was last seen at work. */
+static void count_idle(iso_engine *engine, double now) {
+  bool is_busy = engine->running.n > 0 && !iso_runtime_is_done(engine->runtime);
+  if (!is_busy && engine->busy_seen_us > 0)
+    engine->stats.idle_us += now - engine->busy_seen_us;
+  engine->busy_seen_us = now;
+}
+
+/* Hands the planned step to the device. */
+static iso_status submit(iso_engine *engine) {
+  engine_batch *batch = &engine->batch;
+  batch->start_us = iso_engine_now_us();
+  count_idle(engine, batch->start_us);
+  ISO_TRY(iso_runtime_submit(engine->runtime, batch->entries, batch->drawn_rows, batch->n));
+  for (int32_t i = 0; i < batch->n; i++) {
+    engine_sequence *sequence = batch->sequences[i];
+    const engine_rows *rows = &batch->rows[i];
+    sequence->request->n_under_way++;
+    sequence->ahead.n_rows += rows->n;
+    sequence->ahead.n_tokens += rows->draws_ahead;
+    sequence->ahead.logit_row = rows->logit_row + rows->n_logit_rows - 1;
+  }
+  return ISO_OK;
+}
+
+/* Waits for the step under way and looks at it. */
+static iso_status finish_running(iso_engine *engine) {
+  engine_batch *batch = &engine->running;
+  iso_engine_stats *stats = &engine->stats;
+  ISO_TRY(iso_runtime_wait(engine->runtime));
+  double end = iso_engine_now_us(), before = engine->last_step_end_us;
+  double took = end - (batch->start_us > before ? batch->start_us : before);
+  double each = took / batch->n_tokens;
   engine->us_per_token = engine->us_per_token > 0 ? 0.9 * engine->us_per_token + 0.1 * each : each;
-  engine->stats.step_us += end - start;
-  engine->stats.n_steps++;
-  engine->last_step_end_us = end;
-  return iso_engine_distribute(engine);
+  stats->step_us += took;
+  stats->n_steps++;
+  engine->last_step_end_us = engine->busy_seen_us = end;
+  ISO_TRY(iso_engine_distribute(engine));
+  forget_running(engine);
+  return ISO_OK;
 }
 
 static iso_status step(iso_engine *engine, bool *out_busy) {
   *out_busy = false;
   iso_engine_take_in(engine);
+  if (engine->running.n > 0 && !iso_runtime_is_done(engine->runtime))
+    engine->busy_seen_us = iso_engine_now_us();
   reap(engine);
   ISO_TRY(iso_engine_schedule(engine));
-  if (engine->batch.n > 0) {
-    ISO_TRY(run(engine));
-    *out_busy = true;
+  *out_busy = engine->batch.n > 0 || engine->running.n > 0;
+  if (engine->batch.n > 0)
+    ISO_TRY(submit(engine));
+  if (engine->running.n > 0)
+    ISO_TRY(finish_running(engine));
+  engine_batch done = engine->running;
+  engine->running = engine->batch;
+  engine->batch = done;
+  engine->batch.n = 0;
+  if (engine->running.n > 0 && (!engine->overlaps || iso_batch_needs_host(&engine->running)))
+    ISO_TRY(finish_running(engine));
+  if (*out_busy)
     reap(engine);
-  } else {
-    engine->last_step_end_us = 0;
-  }
+  else
+    engine->busy_seen_us = 0;
   iso_engine_publish(engine);
   return ISO_OK;
 }
@@ -319,9 +406,8 @@ void iso_engine_destroy(iso_engine *engine) {
   iso_runtime_destroy(engine->runtime);
   iso_sampler_destroy(&engine->sampler);
   iso_text_free(&engine->piece);
-  free(engine->batch.entries);
-  free(engine->batch.sequences);
-  free(engine->batch.tokens);
+  destroy_batch(&engine->batch);
+  destroy_batch(&engine->running);
   free(engine->event_tokens);
   free(engine->requests);
   free(engine->commands);

@@ -17,6 +17,11 @@
  * is what it has to run. A prompt, a decode step and a restart after preemption differ in nothing
  * but the number of tokens not cached.
  *
+ * Where the device works beside the host, one step is under way while the next is planned: as if
+ * its rows were cached and its tokens drawn, which the device hands from step to step. Only steps
+ * from which the host wants nothing but tokens are left under way; a sequence that turns out to
+ * have ended has had a row too many, which is dropped.
+ *
  * Everything here runs on the thread that steps, except queue.c and the checks of request.c. */
 #ifndef ISOMER_ENGINE_ENGINE_H
 #define ISOMER_ENGINE_ENGINE_H
@@ -65,6 +70,22 @@ typedef struct engine_speculation {
   int32_t backoff;
 } engine_speculation;
 
+/* What a sequence has in one step. */
+typedef struct engine_rows {
+  int32_t n, n_drafts;             /* rows; those of them that are drafts */
+  int32_t logit_row, n_logit_rows; /* the first of them */
+  bool is_last;                    /* nothing is left to run behind them */
+  bool draws_on_device;
+  bool draws_ahead; /* the token is the next row's, though the host does not know it yet */
+} engine_rows;
+
+/* What steps under way will add to a sequence. */
+typedef struct engine_ahead {
+  int32_t n_rows;    /* to its cache */
+  int32_t n_tokens;  /* drawn and not known; at most 1 where a further row is planned */
+  int32_t logit_row; /* the last one's, of the latest step */
+} engine_ahead;
+
 struct engine_sequence {
   engine_request *request;
   int32_t index; /* in the request; also the stream of its draws */
@@ -76,10 +97,9 @@ struct engine_sequence {
   int32_t n_offered;    /* full pages offered to the prefix cache */
   iso_page_entry entry; /* of the last of them; 0: none */
   iso_swapped swapped;  /* pages in host memory, while preempted */
-  bool is_placed;       /* has rows in this step */
-  int32_t n_rows, n_drafts;
-  int32_t logit_row, n_logit_rows; /* of this step; the first of them */
-  bool draws_on_device;            /* in this step */
+  bool is_placed;       /* has rows in the step that is planned */
+  engine_rows rows;     /* of the step that is planned or looked at */
+  engine_ahead ahead;
   int32_t drafts[ENGINE_MAX_DRAFTS];
   int32_t n_proposed;    /* of them by the draft model */
   iso_draft_cache draft; /* of the draft model */
@@ -97,8 +117,9 @@ struct engine_request {
   engine_sequence *sequences;
   int32_t length_limit; /* tokens of a sequence, prompt and output */
   bool is_paused, is_cancelled, is_prompt_done, in_batch;
-  bool is_deferred;  /* choices are delivered at the end: best_of, beams */
-  bool is_delivered; /* all choices have been ended */
+  int32_t n_under_way; /* row sets in steps under way */
+  bool is_deferred;    /* choices are delivered at the end: best_of, beams */
+  bool is_delivered;   /* all choices have been ended */
   iso_status status;
   char *message; /* of a failure; owned */
   iso_usage usage;
@@ -107,7 +128,7 @@ struct engine_request {
   double *embedding; /* sum of hidden rows */
   float *pooled;
   iso_token_logprob *prompt_logprobs; /* 1 + n_top_logprobs a token */
-  engine_request *next;               /* in the inbox */
+  engine_request *next;               /* in the inbox; lingering */
 };
 
 typedef struct engine_command {
@@ -141,10 +162,19 @@ typedef struct engine_sampler {
 typedef struct engine_batch {
   iso_batch_sequence *entries;
   engine_sequence **sequences;
-  int32_t *tokens; /* of rows with drafts: max_tokens */
+  engine_rows *rows;   /* of each sequence */
+  int32_t *drawn_rows; /* of each: logit row of the step before that draws its token; -1: known */
+  bool *drops;         /* of each, once the step is done: nobody wants its rows */
+  int32_t *tokens;     /* of rows with drafts: max_tokens */
   int32_t n, n_tokens, n_token_copies, n_logit_rows;
-  bool wants_logits, wants_hidden;
+  bool wants_logits, wants_hidden, has_drafts;
+  double start_us;
 } engine_batch;
+
+/* Whether the host must look at a step before the next one can be planned. */
+static inline bool iso_batch_needs_host(const engine_batch *batch) {
+  return batch->wants_logits || batch->wants_hidden || batch->has_drafts;
+}
 
 struct iso_engine {
   const iso_model *model;
@@ -159,15 +189,21 @@ struct iso_engine {
   pthread_t thread;
   engine_request **requests; /* at hand, in order */
   size_t n_requests, request_capacity;
-  engine_command *commands; /* taken from the queue */
+  engine_request *lingering; /* done, with rows in steps under way; linked by `next` */
+  engine_command *commands;  /* taken from the queue */
   size_t command_capacity;
-  engine_batch batch;
+  engine_batch batch;   /* being planned */
+  engine_batch running; /* under way: n is 0 when none is */
+  bool overlaps;        /* a step is planned and submitted while one is under way */
+  bool must_wait;       /* the plan needs what only the step under way can tell */
   engine_sampler sampler;
   iso_text piece;                /* scratch: what a token completed */
   iso_event_token *event_tokens; /* scratch of events */
   size_t event_token_capacity;
-  double us_per_token, last_step_end_us; /* cost of a row, running average */
-  int32_t n_started;                     /* since the queue was last told */
+  double us_per_token;     /* cost of a row, running average */
+  double last_step_end_us; /* 0: nothing ran just before */
+  double busy_seen_us;     /* when the device was last seen at work */
+  int32_t n_started;       /* since the queue was last told */
   int32_t n_done;
   iso_engine_stats stats;
 };
@@ -197,7 +233,8 @@ bool iso_engine_request_is_over(const engine_request *request);
 
 /* ---- scheduler.c --------------------------------------------------------------------------- */
 
-/* Fills engine->batch. Nothing runs when batch.n is 0. */
+/* Fills engine->batch, behind the step under way if there is one. Nothing can run when batch.n is
+ * 0: at all, or with must_wait until that step has been looked at. */
 ISO_MUST_CHECK iso_status iso_engine_schedule(iso_engine *engine);
 
 /* Whether a sequence can run in the coming step and has one token to run, of its answer. */
@@ -206,7 +243,12 @@ bool iso_scheduler_decodes(const iso_engine *engine, const engine_sequence *sequ
 /* ---- sequence.c ---------------------------------------------------------------------------- */
 
 static inline int32_t iso_sequence_pending(const engine_sequence *sequence) {
-  return (int32_t)sequence->answer.n_tokens - sequence->n_cached;
+  return (int32_t)sequence->answer.n_tokens + sequence->ahead.n_tokens - sequence->n_cached -
+         sequence->ahead.n_rows;
+}
+/* Position of the next row. */
+static inline int32_t iso_sequence_next(const engine_sequence *sequence) {
+  return sequence->n_cached + sequence->ahead.n_rows;
 }
 /* Shares what the prefix cache has of the sequence's tokens, all but the last of them. The sequence
  * holds no pages. */
@@ -262,7 +304,7 @@ void iso_top_logprobs(const float *logits, int32_t n_logits, double log_sum, int
 
 /* ---- choices.c ----------------------------------------------------------------------------- */
 
-/* Draws from the rows of the step that ran, for every sequence of the batch. */
+/* Draws from the rows of the step that was running, for every sequence of its batch. */
 ISO_MUST_CHECK iso_status iso_engine_distribute(iso_engine *engine);
 
 /* ---- beam.c -------------------------------------------------------------------------------- */

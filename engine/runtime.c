@@ -33,9 +33,12 @@ struct iso_runtime {
   float *sample_parameters; /* NULL, as the next two, where steps draw no tokens */
   int32_t *sample_state, *sample_history;
   iso_value tokens;
-  int32_t pages_per_sequence;           /* columns of block_table */
-  int32_t n_logit_rows;                 /* of the latest step */
-  runtime_rows logit_view, hidden_view; /* of the latest step */
+  int32_t pages_per_sequence; /* columns of block_table */
+  iso_executor_feed *feeds;   /* of the step being submitted; max_sequences */
+  int32_t n_logit_rows;       /* of the step waited for last */
+  int32_t rows_under_way[2];  /* logit rows of steps under way, in order */
+  int32_t n_under_way;
+  runtime_rows logit_view, hidden_view; /* of the step waited for last */
   char description[512];
 };
 
@@ -49,8 +52,9 @@ static iso_status fill_options(const iso_model *model, const iso_runtime_options
     out->context =
         config->context_length < DEFAULT_CONTEXT ? config->context_length : DEFAULT_CONTEXT;
   if (out->context > config->context_length)
-    iso_log(ISO_LOG_NOTICE, "a context of %d tokens is more than the %d that the model was trained "
-                            "for; answers past that may make no sense",
+    iso_log(ISO_LOG_NOTICE,
+            "a context of %d tokens is more than the %d that the model was trained "
+            "for; answers past that may make no sense",
             out->context, config->context_length);
   if (out->max_tokens == 0)
     out->max_tokens = DEFAULT_MAX_TOKENS;
@@ -254,6 +258,9 @@ static iso_status build(iso_runtime *runtime, const iso_runtime_options *given,
   iso_status status = load(runtime);
   if (status != ISO_OK)
     return status == ISO_ERROR_OUT_OF_MEMORY ? advise_memory(runtime, status) : status;
+  runtime->feeds = calloc((size_t)options->max_sequences, sizeof *runtime->feeds);
+  if (!runtime->feeds)
+    return iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory for %d sequences", options->max_sequences);
   bind_inputs(runtime);
   runtime->logits = iso_graph_find(runtime->graph, "logits");
   runtime->hidden = iso_graph_find(runtime->graph, "hidden");
@@ -292,6 +299,7 @@ void iso_runtime_destroy(iso_runtime *runtime) {
     return;
   free(runtime->logit_view.copy);
   free(runtime->hidden_view.copy);
+  free(runtime->feeds);
   iso_executor_destroy(runtime->executor);
   iso_plan_destroy(runtime->plan);
   iso_graph_destroy(runtime->graph);
@@ -324,7 +332,7 @@ static iso_status check_sequence(const iso_runtime *runtime, const iso_batch_seq
 
 /* Writes the rows of one sequence into the input block. */
 static void append_sequence(iso_runtime *runtime, const iso_batch_sequence *sequence, int32_t index,
-                            int32_t first_row) {
+                            int32_t first_row, int32_t *n_logit_rows) {
   int32_t page_size = runtime->options.page_size;
   int32_t end = sequence->position + sequence->n_tokens;
   int32_t *table = runtime->block_table + (int64_t)index * runtime->pages_per_sequence;
@@ -337,7 +345,7 @@ static void append_sequence(iso_runtime *runtime, const iso_batch_sequence *sequ
     runtime->kv_slots[row] =
         sequence->pages[position / page_size] * page_size + position % page_size;
     if (!sequence->no_logits && (sequence->all_logits || i + 1 == sequence->n_tokens))
-      runtime->logit_rows[runtime->n_logit_rows++] = row;
+      runtime->logit_rows[(*n_logit_rows)++] = row;
   }
   runtime->query_start[index] = first_row;
   runtime->query_length[index] = sequence->n_tokens;
@@ -391,32 +399,82 @@ iso_status iso_runtime_fetch_hidden(iso_runtime *runtime) {
                &runtime->hidden_view);
 }
 
-iso_status iso_runtime_run(iso_runtime *runtime, const iso_batch_sequence *sequences,
-                           int32_t n_sequences) {
+bool iso_runtime_overlaps(const iso_runtime *runtime) {
+  return runtime->graph_options.samples && iso_executor_overlaps(runtime->executor);
+}
+
+/* Has row `row` take the token drawn behind `drawn_row`; rows that follow each other, as a list. */
+static void feed(iso_runtime *runtime, int32_t drawn_row, int32_t row, uint32_t *n_feeds) {
+  const uint64_t each = sizeof(int32_t), from = (uint64_t)drawn_row * each,
+                 to = (uint64_t)row * each;
+  iso_executor_feed *last = *n_feeds > 0 ? &runtime->feeds[*n_feeds - 1] : NULL;
+  if (last && last->source_offset + last->bytes == from &&
+      last->target_offset + last->bytes == to) {
+    last->bytes += each;
+    return;
+  }
+  runtime->feeds[(*n_feeds)++] =
+      (iso_executor_feed){.source = runtime->tokens,
+                          .target = iso_graph_find(runtime->graph, "token_ids"),
+                          .source_offset = from,
+                          .target_offset = to,
+                          .bytes = each};
+}
+
+iso_status iso_runtime_submit(iso_runtime *runtime, const iso_batch_sequence *sequences,
+                              const int32_t *drawn_rows, int32_t n_sequences) {
   const iso_runtime_options *options = &runtime->options;
   if (n_sequences < 1 || n_sequences > options->max_sequences)
     return iso_fail(ISO_ERROR_LIMIT, "a step of %d sequences; this runtime takes 1 to %d",
                     n_sequences, options->max_sequences);
-  int32_t rows = 0;
-  runtime->n_logit_rows = 0;
-  runtime->logit_view.rows = runtime->hidden_view.rows = NULL;
+  int32_t rows = 0, n_logit_rows = 0;
+  uint32_t n_feeds = 0;
   for (int32_t i = 0; i < n_sequences; i++) {
     ISO_TRY(check_sequence(runtime, &sequences[i]));
     int32_t wanted = sequences[i].no_logits    ? 0
                      : sequences[i].all_logits ? sequences[i].n_tokens
                                                : 1;
     if (sequences[i].n_tokens > options->max_tokens - rows ||
-        wanted > options->max_logit_rows - runtime->n_logit_rows)
+        wanted > options->max_logit_rows - n_logit_rows)
       return iso_fail(ISO_ERROR_LIMIT, "a step of more than %d tokens or %d rows of logits",
                       options->max_tokens, options->max_logit_rows);
-    append_sequence(runtime, &sequences[i], i, rows);
+    append_sequence(runtime, &sequences[i], i, rows, &n_logit_rows);
+    if (drawn_rows && drawn_rows[i] >= 0)
+      feed(runtime, drawn_rows[i], rows, &n_feeds);
     rows += sequences[i].n_tokens;
   }
   iso_bindings bindings = {{0}};
   bindings.size[ISO_SYMBOL_TOKENS] = rows;
   bindings.size[ISO_SYMBOL_SEQUENCES] = n_sequences;
-  bindings.size[ISO_SYMBOL_LOGIT_ROWS] = runtime->n_logit_rows;
-  return iso_executor_run(runtime->executor, &bindings);
+  bindings.size[ISO_SYMBOL_LOGIT_ROWS] = n_logit_rows;
+  iso_status status = iso_executor_submit(runtime->executor, &bindings, runtime->feeds, n_feeds);
+  if (status == ISO_OK)
+    runtime->rows_under_way[runtime->n_under_way++] = n_logit_rows;
+  else
+    runtime->n_under_way = 0;
+  return status;
+}
+
+iso_status iso_runtime_wait(iso_runtime *runtime) {
+  runtime->logit_view.rows = runtime->hidden_view.rows = NULL;
+  runtime->n_logit_rows = 0;
+  iso_status status = iso_executor_wait(runtime->executor);
+  if (status != ISO_OK) {
+    runtime->n_under_way = 0;
+    return status;
+  }
+  runtime->n_logit_rows = runtime->rows_under_way[0];
+  runtime->rows_under_way[0] = runtime->rows_under_way[1];
+  runtime->n_under_way--;
+  return ISO_OK;
+}
+
+bool iso_runtime_is_done(iso_runtime *runtime) { return iso_executor_is_done(runtime->executor); }
+
+iso_status iso_runtime_run(iso_runtime *runtime, const iso_batch_sequence *sequences,
+                           int32_t n_sequences) {
+  ISO_TRY(iso_runtime_submit(runtime, sequences, NULL, n_sequences));
+  return iso_runtime_wait(runtime);
 }
 
 iso_status iso_runtime_step(iso_runtime *runtime, const iso_batch_sequence *sequences,

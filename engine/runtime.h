@@ -19,6 +19,18 @@ ISO_MUST_CHECK iso_status iso_runtime_create_within(const iso_model *model,
  * them to the host that somebody wants. */
 ISO_MUST_CHECK iso_status iso_runtime_run(iso_runtime *runtime, const iso_batch_sequence *sequences,
                                           int32_t n_sequences);
+/* iso_runtime_run() in two parts. Where iso_runtime_overlaps(), a step may be submitted while the
+ * one before is under way; steps are waited for in order, and logits and hidden states are to be
+ * had of a step only while no later one has been submitted. `drawn_rows` (NULL: none): where entry
+ * i is not negative, the first token of sequence i is the one that the step submitted before draws
+ * behind that logit row; what `tokens` says is not read by the device. */
+bool iso_runtime_overlaps(const iso_runtime *runtime);
+ISO_MUST_CHECK iso_status iso_runtime_submit(iso_runtime *runtime,
+                                             const iso_batch_sequence *sequences,
+                                             const int32_t *drawn_rows, int32_t n_sequences);
+ISO_MUST_CHECK iso_status iso_runtime_wait(iso_runtime *runtime);
+/* Whether iso_runtime_wait() would return at once. */
+bool iso_runtime_is_done(iso_runtime *runtime);
 ISO_MUST_CHECK iso_status iso_runtime_fetch_logits(iso_runtime *runtime);
 ISO_MUST_CHECK iso_status iso_runtime_fetch_hidden(iso_runtime *runtime);
 /* The final hidden state, after the last norm, behind logit row `row`: hidden_size floats, valid
@@ -31,8 +43,8 @@ bool iso_runtime_samples(const iso_runtime *runtime);
  * must be off. `parameters` are ISO_SAMPLE_PARAMETER_COUNT, by iso_sample_parameter. */
 void iso_runtime_set_sampling(iso_runtime *runtime, int32_t row, const float *parameters,
                               uint64_t seed, uint32_t draw);
-/* The token of logit row `row` of the latest step; -1 when the row has no finite logit, or steps
- * draw none. */
+/* The token of logit row `row` of the step waited for last; -1 when the row has no finite logit, or
+ * steps draw none. */
 int32_t iso_runtime_token(const iso_runtime *runtime, int32_t row);
 
 const iso_device_list *iso_runtime_devices(const iso_runtime *runtime);

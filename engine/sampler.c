@@ -21,7 +21,7 @@ void iso_sampler_destroy(engine_sampler *sampler) {
 /* The end of an answer cannot come before min_tokens. */
 static bool forbids_end(const engine_sequence *sequence) {
   const iso_request *asked = &sequence->request->asked;
-  return iso_answer_n_output(&sequence->answer) < asked->min_tokens &&
+  return iso_answer_n_output(&sequence->answer) + sequence->ahead.n_tokens < asked->min_tokens &&
          (!asked->ignore_end || asked->n_stop_tokens > 0);
 }
 
@@ -103,7 +103,7 @@ static bool suits_device(const iso_engine *engine, const engine_sequence *sequen
   const iso_request *asked = &request->asked;
   const iso_sampling *sampling = &asked->sampling;
   bool shares_row = !request->is_prompt_done && request->n_sequences > 1;
-  return iso_runtime_samples(engine->runtime) && sequence->n_logit_rows > 0 && !asked->embed &&
+  return iso_runtime_samples(engine->runtime) && sequence->rows.n_logit_rows > 0 && !asked->embed &&
          asked->beam_width == 0 && !shares_row && !sequence->answer.has_logprobs &&
          !(asked->prompt_logprobs && !request->is_prompt_done) && asked->n_logit_bias == 0 &&
          !forbids_end(sequence) && sampling->repetition_penalty == 1 &&
@@ -117,15 +117,17 @@ void iso_sampler_set_row(iso_runtime *runtime, const engine_sequence *sequence, 
   read_parameters(sampling, parameters);
   parameters[ISO_SAMPLE_REPETITION_PENALTY] = 1;
   parameters[ISO_SAMPLE_PRESENCE_PENALTY] = parameters[ISO_SAMPLE_FREQUENCY_PENALTY] = 0;
-  iso_runtime_set_sampling(runtime, row, parameters, stream_of(sampling->seed, sequence->index),
-                           (uint32_t)(iso_answer_n_output(&sequence->answer) + ahead));
+  iso_runtime_set_sampling(
+      runtime, row, parameters, stream_of(sampling->seed, sequence->index),
+      (uint32_t)(iso_answer_n_output(&sequence->answer) + sequence->ahead.n_tokens + ahead));
 }
 
 bool iso_sampler_leave_to_device(iso_engine *engine, const engine_sequence *sequence) {
   if (!suits_device(engine, sequence))
     return false;
-  int32_t first = sequence->logit_row + sequence->n_logit_rows - 1 - sequence->n_drafts;
-  for (int32_t i = 0; i <= sequence->n_drafts; i++)
+  int32_t first =
+      sequence->rows.logit_row + sequence->rows.n_logit_rows - 1 - sequence->rows.n_drafts;
+  for (int32_t i = 0; i <= sequence->rows.n_drafts; i++)
     iso_sampler_set_row(engine->runtime, sequence, first + i, i);
   return true;
 }

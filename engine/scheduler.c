@@ -22,8 +22,11 @@ typedef struct place {
 
 static bool is_runnable(const iso_engine *engine, const engine_sequence *sequence) {
   const engine_request *request = sequence->request;
-  return sequence->state == SEQUENCE_READY && !request->is_paused && !request->is_cancelled &&
-         !iso_engine_request_is_over(request) &&
+  bool will_end =
+      sequence->ahead.n_tokens > 0 &&
+      (int32_t)sequence->answer.n_tokens + sequence->ahead.n_tokens >= request->length_limit;
+  return sequence->state == SEQUENCE_READY && !will_end && !request->is_paused &&
+         !request->is_cancelled && !iso_engine_request_is_over(request) &&
          (engine->options.batching == ISO_BATCHING_CONTINUOUS || request->in_batch);
 }
 
@@ -75,7 +78,7 @@ static engine_sequence *find_victim(const iso_engine *engine, place self, int32_
   return best;
 }
 
-/* Preempts until `wanted` pages are available, if that can be done at all. */
+/* Preempts until `wanted` pages are available, if that can be done at all, and now. */
 static iso_status make_room(iso_engine *engine, place self, int32_t wanted, bool *out_made) {
   int32_t reclaimable;
   engine_sequence *victim = NULL;
@@ -83,6 +86,9 @@ static iso_status make_room(iso_engine *engine, place self, int32_t wanted, bool
   while (!*out_made) {
     victim = find_victim(engine, self, &reclaimable);
     if (!victim || iso_page_pool_available(&engine->pool) + reclaimable < wanted)
+      return ISO_OK;
+    engine->must_wait = engine->running.n > 0; /* for what the victim has under way */
+    if (engine->must_wait)
       return ISO_OK;
     ISO_TRY(iso_sequence_preempt(engine, victim));
     *out_made = iso_page_pool_available(&engine->pool) >= wanted;
@@ -149,50 +155,57 @@ static int32_t propose(plan *self, engine_sequence *sequence) {
 /* Writes the rows of a sequence into the batch. */
 static void add_to_batch(plan *self, engine_sequence *sequence) {
   engine_batch *batch = &self->engine->batch;
-  int32_t n = sequence->n_rows;
-  bool reaches_end = n >= iso_sequence_pending(sequence);
-  bool all = wants_all_rows(sequence) || sequence->n_drafts > 0;
-  const int32_t *tokens = sequence->answer.tokens + sequence->n_cached;
-  if (sequence->n_drafts > 0) {
+  int32_t n = sequence->rows.n;
+  bool reaches_end = n >= iso_sequence_pending(sequence), is_drawn = sequence->ahead.n_tokens > 0;
+  bool all = wants_all_rows(sequence) || sequence->rows.n_drafts > 0;
+  static const int32_t unknown = 0;
+  const int32_t *tokens =
+      is_drawn ? &unknown : sequence->answer.tokens + iso_sequence_next(sequence);
+  if (sequence->rows.n_drafts > 0) {
     int32_t *copy = batch->tokens + batch->n_token_copies;
     copy[0] = tokens[0];
-    for (int32_t i = 0; i < sequence->n_drafts; i++)
+    for (int32_t i = 0; i < sequence->rows.n_drafts; i++)
       copy[1 + i] = sequence->drafts[i];
     batch->n_token_copies += n;
     tokens = copy;
   }
-  sequence->logit_row = batch->n_logit_rows;
-  sequence->n_logit_rows = all ? n : reaches_end ? 1 : 0;
+  sequence->rows.logit_row = batch->n_logit_rows;
+  sequence->rows.n_logit_rows = all ? n : reaches_end ? 1 : 0;
+  sequence->rows.is_last = reaches_end;
   sequence->is_placed = true;
   batch->entries[batch->n] = (iso_batch_sequence){.n_tokens = n,
                                                   .tokens = tokens,
-                                                  .position = sequence->n_cached,
+                                                  .position = iso_sequence_next(sequence),
                                                   .pages = sequence->pages,
                                                   .n_pages = sequence->n_pages,
                                                   .all_logits = all,
                                                   .no_logits = !all && !reaches_end};
-  batch->sequences[batch->n++] = sequence;
+  batch->drawn_rows[batch->n] = is_drawn ? sequence->ahead.logit_row : -1;
   batch->n_tokens += n;
-  batch->n_logit_rows += sequence->n_logit_rows;
-  sequence->draws_on_device = iso_sampler_leave_to_device(self->engine, sequence);
+  batch->n_logit_rows += sequence->rows.n_logit_rows;
+  sequence->rows.draws_on_device = iso_sampler_leave_to_device(self->engine, sequence);
+  sequence->rows.draws_ahead = sequence->rows.draws_on_device && sequence->rows.n_drafts == 0;
+  batch->rows[batch->n] = sequence->rows;
+  batch->sequences[batch->n++] = sequence;
+  batch->has_drafts = batch->has_drafts || sequence->rows.n_drafts > 0;
   batch->wants_hidden = batch->wants_hidden || sequence->request->asked.embed;
   batch->wants_logits =
-      batch->wants_logits ||
-      (sequence->n_logit_rows > 0 && !sequence->request->asked.embed && !sequence->draws_on_device);
+      batch->wants_logits || (sequence->rows.n_logit_rows > 0 && !sequence->request->asked.embed &&
+                              !sequence->rows.draws_on_device);
 }
 
 static iso_status place_decoding(plan *self, engine_sequence *sequence, place at) {
   iso_engine *engine = self->engine;
   bool made;
-  sequence->n_drafts = propose(self, sequence);
-  sequence->n_rows = 1 + sequence->n_drafts;
-  int32_t end = sequence->n_cached + sequence->n_rows;
+  sequence->rows.n_drafts = propose(self, sequence);
+  sequence->rows.n = 1 + sequence->rows.n_drafts;
+  int32_t end = iso_sequence_next(sequence) + sequence->rows.n;
   ISO_TRY(make_room(engine, at, iso_sequence_pages_missing(engine, sequence, end), &made));
   if (!made)
     return ISO_OK;
   ISO_TRY(iso_sequence_take_pages(engine, sequence, end));
-  self->tokens_left -= sequence->n_drafts;
-  self->logit_rows_left -= sequence->n_drafts;
+  self->tokens_left -= sequence->rows.n_drafts;
+  self->logit_rows_left -= sequence->rows.n_drafts;
   add_to_batch(self, sequence);
   return ISO_OK;
 }
@@ -212,8 +225,8 @@ static iso_status place_prompt(plan *self, engine_sequence *sequence, place at) 
   int32_t rows = pending < self->tokens_left ? pending : self->tokens_left;
   if (wants_all_rows(sequence) && rows > 1 + self->logit_rows_left)
     rows = 1 + self->logit_rows_left;
-  sequence->n_rows = rows;
-  sequence->n_drafts = 0;
+  sequence->rows.n = rows;
+  sequence->rows.n_drafts = 0;
   self->tokens_left -= rows;
   if (wants_all_rows(sequence))
     self->logit_rows_left -= rows - 1;
@@ -243,7 +256,8 @@ static int32_t begin(iso_engine *engine) {
   engine_batch *batch = &engine->batch;
   int32_t n = 0;
   batch->n = batch->n_tokens = batch->n_token_copies = batch->n_logit_rows = 0;
-  batch->wants_logits = batch->wants_hidden = false;
+  batch->wants_logits = batch->wants_hidden = batch->has_drafts = false;
+  engine->must_wait = false;
   for (size_t r = 0; r < engine->n_requests; r++)
     for (int32_t s = 0; s < engine->requests[r]->n_sequences; s++) {
       engine_sequence *sequence = &engine->requests[r]->sequences[s];
@@ -271,6 +285,10 @@ iso_status iso_engine_schedule(iso_engine *engine) {
         continue;
       ISO_TRY(decodes(sequence) ? place_decoding(&self, sequence, at)
                                 : place_prompt(&self, sequence, at));
+      if (engine->must_wait) {
+        engine->batch.n = 0;
+        return ISO_OK;
+      }
       self.others_hold = self.others_hold || sequence->n_pages > 0;
     }
   return ISO_OK;

@@ -33,7 +33,7 @@ void iso_sequence_find_prefix(iso_engine *engine, engine_sequence *sequence) {
 
 /* The next token goes into a page that others hold too. */
 static bool writes_shared(const iso_engine *engine, const engine_sequence *sequence) {
-  int32_t index = sequence->n_cached / engine->page_size;
+  int32_t index = iso_sequence_next(sequence) / engine->page_size;
   return index < sequence->n_pages && engine->pool.pages[sequence->pages[index]].n_references > 1;
 }
 
@@ -46,7 +46,7 @@ int32_t iso_sequence_pages_missing(const iso_engine *engine, const engine_sequen
 iso_status iso_sequence_take_pages(iso_engine *engine, engine_sequence *sequence,
                                    int32_t n_tokens) {
   if (writes_shared(engine, sequence)) {
-    int32_t *page = &sequence->pages[sequence->n_cached / engine->page_size], copy;
+    int32_t *page = &sequence->pages[iso_sequence_next(sequence) / engine->page_size], copy;
     ISO_TRY(iso_page_pool_take(&engine->pool, &copy));
     iso_status status = iso_kv_pages_copy(&engine->kv, *page, copy);
     iso_page_pool_release(&engine->pool, *page);

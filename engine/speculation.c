@@ -53,7 +53,7 @@ void iso_speculation_learn(const iso_engine *engine, engine_sequence *sequence,
     return;
   }
   self->backoff = 0;
-  self->limit = n_accepted == sequence->n_drafts ? 2 * self->limit : n_accepted + 1;
+  self->limit = n_accepted == sequence->rows.n_drafts ? 2 * self->limit : n_accepted + 1;
   if (self->limit > engine->options.max_draft_tokens)
     self->limit = engine->options.max_draft_tokens;
 }

@@ -180,6 +180,9 @@ ISO_MUST_CHECK ISO_API iso_status iso_executor_submit(iso_executor *executor,
                                                       const iso_bindings *bindings,
                                                       const iso_executor_feed *feeds,
                                                       uint32_t n_feeds);
+/* Whether the step submitted first of those under way is done, so that waiting takes no time; true
+ * when none is. */
+ISO_API bool iso_executor_is_done(iso_executor *executor);
 /* Waits for the step submitted first of those under way. Of its outputs only those that
  * iso_executor_peek() gives are there while another is under way. */
 ISO_MUST_CHECK ISO_API iso_status iso_executor_wait(iso_executor *executor);

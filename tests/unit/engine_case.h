@@ -88,8 +88,14 @@ static iso_model *open_case_model(void) {
 
 /* ---- Engines ------------------------------------------------------------------------------- */
 
+/* "cpu", or what the tests are to run on: "late" works beside the host. */
+static const char *case_device(void) {
+  const char *device = getenv("ISOMER_TEST_DEVICE");
+  return device ? device : "cpu";
+}
+
 static iso_engine_options case_options(void) {
-  return (iso_engine_options){.runtime = {.devices = "cpu",
+  return (iso_engine_options){.runtime = {.devices = case_device(),
                                           .n_threads = 2,
                                           .context = CASE_CONTEXT,
                                           .max_tokens = 64,

@@ -1,0 +1,243 @@
+/* Steps under way while the next is planned, on a device that works beside the host, against the
+ * same device one step at a time. */
+#include "tests/unit/engine_case.h"
+
+#include "engine/engine.h"
+
+enum { N = 24 };
+static collected out[N], alone[N];
+
+static iso_engine_options options_on(const char *device) {
+  iso_engine_options options = case_options();
+  options.runtime.devices = device;
+  return options;
+}
+
+static iso_engine *open_on(const char *device) {
+  iso_engine_options options = options_on(device);
+  return make_engine(model, &options);
+}
+
+/* Of every kind: greedy, sampled, several choices, stop tokens and strings, and those whose tokens
+ * the host must draw. */
+static iso_request make_request(int i, int32_t *prompt) {
+  static const char *const stops[] = {"e", "QQ"};
+  static const int32_t stop_tokens[] = {40, 41, 42, 43, 44};
+  int32_t n = 1 + (i * 11) % 70;
+  fill_prompt(prompt, n, (uint32_t)i);
+  iso_request request = case_request(prompt, n, 8 + i % 30);
+  request.sampling.temperature = i % 3 ? 1.2f : 0;
+  request.sampling.seed = (uint64_t)i;
+  if (i % 4 == 1) {
+    request.stop_tokens = stop_tokens;
+    request.n_stop_tokens = 5;
+  }
+  if (i % 4 == 2) {
+    request.stop = stops;
+    request.n_stop = 2;
+  }
+  if (i % 6 == 5)
+    request.n = 3;
+  if (i % 8 == 7)
+    request.sampling.frequency_penalty = 0.5f;
+  request.logprobs = i % 12 == 10;
+  request.min_tokens = i % 5 == 4 ? 4 : 0;
+  return request;
+}
+
+static void assert_same(const collected *a, const collected *b) {
+  assert_int_equal(a->n_done, 1);
+  assert_int_equal(a->status, b->status);
+  assert_int_equal(a->n_choices, b->n_choices);
+  for (int c = 0; c < a->n_choices; c++) {
+    assert_same_tokens(a, c, b, c);
+    assert_string_equal(a->text[c], b->text[c]);
+    assert_int_equal(a->reason[c], b->reason[c]);
+  }
+  assert_int_equal(a->usage.n_output, b->usage.n_output);
+}
+
+static void run_alone(int n) {
+  iso_engine *engine = open_on("host");
+  int32_t prompt[CASE_CONTEXT];
+  assert_false(engine->overlaps);
+  for (int i = 0; i < n; i++)
+    generate(engine, make_request(i, prompt), &alone[i]);
+  iso_engine_destroy(engine);
+}
+
+/* After a step that needs nothing of the host the next one is under way. */
+static void test_a_step_is_under_way(void **state) {
+  (void)state;
+  iso_engine *engine = open_on("late");
+  assert_true(engine->overlaps);
+  int32_t prompt[CASE_CONTEXT];
+  fill_prompt(prompt, 20, 1);
+  memset(out, 0, sizeof out);
+  submit(engine, case_request(prompt, 20, 5), &out[0]);
+  bool is_busy;
+  for (int i = 0; i < 5; i++) {
+    CHECK(iso_engine_step(engine, &is_busy));
+    assert_true(is_busy);
+    assert_int_equal(engine->running.n, 1);
+    assert_int_equal(out[0].n_tokens[0], i);
+  }
+  /* The fifth token is under way: there is nothing to plan. */
+  CHECK(iso_engine_step(engine, &is_busy));
+  assert_int_equal(engine->running.n, 0);
+  assert_int_equal(out[0].n_tokens[0], 5);
+  assert_int_equal(out[0].n_done, 1);
+  assert_int_equal(stats_of(engine).n_steps, 5);
+  /* The host draws: one step at a time. */
+  iso_request request = case_request(prompt, 20, 5);
+  request.sampling.repetition_penalty = 1.2f;
+  submit(engine, request, &out[1]);
+  for (int i = 1; i <= 5; i++) {
+    CHECK(iso_engine_step(engine, &is_busy));
+    assert_int_equal(engine->running.n, 0);
+    assert_int_equal(out[1].n_tokens[0], i);
+  }
+  assert_idle(engine);
+  iso_engine_destroy(engine);
+}
+
+static void test_same_as_one_at_a_time(void **state) {
+  (void)state;
+  run_alone(N);
+  for (int kind = 0; kind < 4; kind++) {
+    iso_engine_options options = options_on("late");
+    if (kind & 1)
+      options.runtime.n_pages = 9;
+    options.swap_memory_bytes = kind & 2 ? 16 << 20 : 0;
+    iso_engine *engine = make_engine(model, &options);
+    int32_t prompt[CASE_CONTEXT];
+    memset(out, 0, sizeof out);
+    /* In threes, so that some start while others are under way. */
+    bool is_busy;
+    for (int i = 0; i < N; i++) {
+      submit(engine, make_request(i, prompt), &out[i]);
+      for (int s = 0; i % 3 == 2 && s < 4; s++)
+        CHECK(iso_engine_step(engine, &is_busy));
+    }
+    run_all(engine);
+    for (int i = 0; i < N; i++)
+      assert_same(&out[i], &alone[i]);
+    assert_int_equal(stats_of(engine).n_preempted > 0, kind & 1);
+    assert_idle(engine);
+    iso_engine_destroy(engine);
+  }
+}
+
+/* What was under way when a reader asked for a pause is not given, and not lost. */
+static void test_pause_under_way(void **state) {
+  (void)state;
+  run_alone(N);
+  iso_engine *engine = open_on("late");
+  int32_t prompt[CASE_CONTEXT];
+  memset(out, 0, sizeof out);
+  for (int i = 0; i < N; i++) {
+    out[i].pause_after = i % 4 ? 0 : 3;
+    submit(engine, make_request(i, prompt), &out[i]);
+  }
+  run_all(engine);
+  for (int i = 0; i < N; i += 4) {
+    assert_int_equal(out[i].n_done, alone[i].n_tokens[0] <= 3);
+    if (!out[i].n_done && alone[i].n_choices == 1)
+      assert_int_equal(out[i].n_tokens[0], 3);
+    iso_engine_resume(engine, out[i].id);
+  }
+  run_all(engine);
+  for (int i = 0; i < N; i++)
+    assert_same(&out[i], &alone[i]);
+  assert_idle(engine);
+  iso_engine_destroy(engine);
+}
+
+/* Ended at any moment, with rows under way; the others notice nothing. */
+static void test_cancel_under_way(void **state) {
+  (void)state;
+  run_alone(N);
+  for (int after = 0; after < 12; after++) {
+    iso_engine *engine = open_on("late");
+    int32_t prompt[CASE_CONTEXT];
+    memset(out, 0, sizeof out);
+    for (int i = 0; i < 8; i++) {
+      out[i].cancel_after = i == 5 ? after : 0;
+      submit(engine, make_request(i, prompt), &out[i]);
+    }
+    bool is_busy;
+    for (int s = 0; s < after; s++)
+      CHECK(iso_engine_step(engine, &is_busy));
+    for (int i = 0; i < 8; i += 2)
+      iso_engine_cancel(engine, out[i].id);
+    CHECK(iso_engine_step(engine, &is_busy));
+    for (int i = 0; i < 8; i += 2)
+      assert_int_equal(out[i].n_done, 1);
+    run_all(engine);
+    for (int i = 1; i < 8; i += 2)
+      if (i != 5)
+        assert_same(&out[i], &alone[i]);
+    assert_idle(engine);
+    iso_engine_destroy(engine);
+  }
+}
+
+/* The engine goes while a step is under way. */
+static void test_end_under_way(void **state) {
+  (void)state;
+  for (int kind = 0; kind < 2; kind++) {
+    iso_engine *engine = open_on("late");
+    int32_t prompt[CASE_CONTEXT];
+    memset(out, 0, sizeof out);
+    for (int i = 0; i < 4; i++)
+      submit(engine, make_request(i, prompt), &out[i]);
+    bool is_busy;
+    CHECK(iso_engine_step(engine, &is_busy));
+    CHECK(iso_engine_step(engine, &is_busy));
+    assert_true(engine->running.n > 0);
+    if (kind)
+      iso_engine_drain(engine, 0);
+    iso_engine_destroy(engine);
+    for (int i = 0; i < 4; i++) {
+      assert_int_equal(out[i].n_done, 1);
+      assert_int_equal(out[i].status, ISO_ERROR_CANCELLED);
+    }
+  }
+}
+
+/* A step that fails behind one that is under way. */
+static void test_failure_under_way(void **state) {
+  (void)state;
+  iso_engine *engine = open_on("late");
+  int32_t prompt[CASE_CONTEXT];
+  memset(out, 0, sizeof out);
+  fill_prompt(prompt, 100, 1);
+  submit(engine, case_request(prompt, 10, 10), &out[0]);
+  bool is_busy;
+  CHECK(iso_engine_step(engine, &is_busy));
+  assert_int_equal(engine->running.n, 1);
+  engine->max_tokens = CASE_CONTEXT; /* more than the runtime takes */
+  submit(engine, case_request(prompt, 100, 10), &out[1]);
+  assert_int_equal(iso_engine_step(engine, &is_busy), ISO_ERROR_LIMIT);
+  for (int i = 0; i < 2; i++) {
+    assert_int_equal(out[i].n_done, 1);
+    assert_int_equal(out[i].status, ISO_ERROR_LIMIT);
+    assert_non_null(strstr(out[i].message, "tokens"));
+  }
+  assert_idle(engine);
+  iso_engine_destroy(engine);
+}
+
+static int open_late_model(void **state) {
+  setenv("ISOMER_BACKEND_PATH", TEST_BINARY_DIR "/late_plugin", 1);
+  return open_model(state);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_a_step_is_under_way), cmocka_unit_test(test_same_as_one_at_a_time),
+      cmocka_unit_test(test_pause_under_way),     cmocka_unit_test(test_cancel_under_way),
+      cmocka_unit_test(test_end_under_way),       cmocka_unit_test(test_failure_under_way),
+  };
+  return cmocka_run_group_tests(tests, open_late_model, close_model);
+}
