@@ -7,15 +7,15 @@
 /* GPUs run up to three small ops as one kernel. */
 enum { GPU_REUSE_DELAY = 2 };
 
-static iso_status open_one(iso_device_list *list, const char *spec, int32_t n_threads) {
+static iso_status open_one(iso_device_list *list, const char *spec,
+                           const iso_device_options *options) {
   if (list->n_devices == ISO_MAX_DEVICES)
     return iso_fail(ISO_ERROR_LIMIT, "more than %d devices", ISO_MAX_DEVICES);
   for (uint32_t i = 0; i < list->n_devices; i++)
     if (strcmp(list->devices[i]->spec, spec) == 0)
       return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "device %s is named twice", spec);
-  iso_device_options options = {.size = sizeof options, .n_threads = (uint32_t)n_threads};
   iso_open_device *device;
-  ISO_TRY(iso_device_open(list->registry, spec, &options, &device));
+  ISO_TRY(iso_device_open(list->registry, spec, options, &device));
   list->plan_devices[list->n_devices] =
       (iso_plan_device){.name = device->spec,
                         .kernels = device->kernels,
@@ -27,7 +27,8 @@ static iso_status open_one(iso_device_list *list, const char *spec, int32_t n_th
   return ISO_OK;
 }
 
-static iso_status open_all(iso_device_list *list, const char *devices, int32_t n_threads) {
+static iso_status open_all(iso_device_list *list, const char *devices,
+                           const iso_device_options *options) {
   const char *at = devices;
   for (;;) {
     size_t length = strcspn(at, ",");
@@ -37,7 +38,7 @@ static iso_status open_all(iso_device_list *list, const char *devices, int32_t n
                       "\"%s\" is not a list of devices such as cpu or cuda:0,cpu", devices);
     memcpy(spec, at, length);
     spec[length] = 0;
-    ISO_TRY(open_one(list, spec, n_threads));
+    ISO_TRY(open_one(list, spec, options));
     if (!at[length])
       return ISO_OK;
     at += length + 1;
@@ -73,10 +74,11 @@ static iso_status read_split(iso_device_list *list, const char *split, uint32_t 
 }
 
 iso_status iso_device_list_open(const char *devices, const char *split, int32_t n_layers,
-                                int32_t n_threads, bool allow_fallback, iso_device_list *out_list) {
+                                const iso_device_options *options, bool allow_fallback,
+                                iso_device_list *out_list) {
   *out_list = (iso_device_list){.fallback = -1};
   ISO_TRY(iso_registry_create(&out_list->registry));
-  ISO_TRY(open_all(out_list, devices, n_threads));
+  ISO_TRY(open_all(out_list, devices, options));
   uint32_t named = out_list->n_devices;
   ISO_TRY(read_split(out_list, split, named, n_layers));
   if (!allow_fallback)
@@ -85,7 +87,7 @@ iso_status iso_device_list_open(const char *devices, const char *split, int32_t 
     if (strcmp(out_list->devices[i]->backend->name, "host") == 0)
       out_list->fallback = (int32_t)i;
   if (out_list->fallback < 0) {
-    ISO_TRY(open_one(out_list, "host", 0));
+    ISO_TRY(open_one(out_list, "host", NULL));
     out_list->fallback = (int32_t)named;
     out_list->split[named] = n_layers;
   }

@@ -14,11 +14,11 @@ typedef struct iso_device_list {
 } iso_device_list;
 
 /* Opens "a,b" and spreads n_layers over them: "N,M" gives their layers, one entry a device;
- * NULL spreads evenly. With allow_fallback the host backend is opened as well, unless it is
- * among them, for the ops that others refuse. Close with iso_device_list_close(), also after a
- * failure. */
+ * NULL spreads evenly. Every device is opened with `options`. With allow_fallback the host backend
+ * is opened as well, unless it is among them, for the ops that others refuse. Close with
+ * iso_device_list_close(), also after a failure. */
 ISO_MUST_CHECK iso_status iso_device_list_open(const char *devices, const char *split,
-                                               int32_t n_layers, int32_t n_threads,
+                                               int32_t n_layers, const iso_device_options *options,
                                                bool allow_fallback, iso_device_list *out_list);
 void iso_device_list_close(iso_device_list *list);
 

@@ -231,8 +231,11 @@ static iso_status build(iso_runtime *runtime, const iso_runtime_options *given,
   const iso_model_config *config = iso_model_get_config(runtime->model);
   iso_runtime_options *options = &runtime->options;
   ISO_TRY(fill_options(runtime->model, given, options));
-  ISO_TRY(iso_device_list_open(options->devices, options->split, config->n_layers,
-                               options->n_threads, options->allow_fallback, &runtime->devices));
+  iso_device_options device_options = {.size = sizeof device_options,
+                                       .n_threads = (uint32_t)options->n_threads,
+                                       .cpu_affinity = options->cpu_affinity};
+  ISO_TRY(iso_device_list_open(options->devices, options->split, config->n_layers, &device_options,
+                               options->allow_fallback, &runtime->devices));
   if (budget)
     ISO_TRY(
         iso_kv_budget_pages(budget, runtime->model, options, &runtime->devices, &options->n_pages));
@@ -264,7 +267,7 @@ static iso_status build(iso_runtime *runtime, const iso_runtime_options *given,
   bind_inputs(runtime);
   runtime->logits = iso_graph_find(runtime->graph, "logits");
   runtime->hidden = iso_graph_find(runtime->graph, "hidden");
-  options->devices = options->split = NULL;
+  options->devices = options->split = options->cpu_affinity = NULL;
   describe(runtime);
   return ISO_OK;
 }

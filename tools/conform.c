@@ -80,8 +80,7 @@ static void run_memory(iso_open_device *device, conform_run *run) {
                 {"memory beyond 4 GiB", iso_conform_large_memory}};
   iso_conform_summary *summary = &run->log.summary;
   for (size_t i = 0; i < sizeof checks / sizeof checks[0] && run->status == ISO_OK; i++) {
-    iso_conform_report report = {
-        .text = checks[i].text, .op = ISO_CONFORM_MEMORY, .kernel = ""};
+    iso_conform_report report = {.text = checks[i].text, .op = ISO_CONFORM_MEMORY, .kernel = ""};
     iso_status status = checks[i].check(device);
     report.result = status == ISO_OK                    ? ISO_CONFORM_PASS
                     : status == ISO_ERROR_OUT_OF_MEMORY ? ISO_CONFORM_UNSUPPORTED
@@ -146,7 +145,8 @@ iso_status iso_command_conform(iso_options *options, int *out_exit) {
   iso_registry *registry;
   ISO_TRY(iso_registry_create(&registry));
   iso_device_options device_options = {.size = sizeof device_options,
-                                       .n_threads = (uint32_t)options->threads};
+                                       .n_threads = (uint32_t)options->threads,
+                                       .cpu_affinity = options->cpu_affinity};
   iso_open_device *device = NULL;
   iso_status status = options->backend ? iso_registry_load(registry, options->backend) : ISO_OK;
   if (status == ISO_OK)

@@ -31,6 +31,7 @@ iso_status iso_tool_create_engine(const iso_model *model, const iso_options *opt
   iso_engine_options engine = {.runtime = {.devices = options->device,
                                            .split = options->split,
                                            .n_threads = (int32_t)options->threads,
+                                           .cpu_affinity = options->cpu_affinity,
                                            .allow_fallback = options->allow_fallback,
                                            .context = (int32_t)options->context,
                                            .max_tokens = (int32_t)options->batch_size,

@@ -27,6 +27,7 @@ iso_status iso_tool_create_runtime(const iso_model *model, const iso_options *op
   if (!runtime.split)
     runtime.split = options->split;
   runtime.n_threads = (int32_t)options->threads;
+  runtime.cpu_affinity = options->cpu_affinity;
   runtime.allow_fallback = options->allow_fallback;
   if (runtime.context == 0)
     runtime.context = (int32_t)options->context;

@@ -2,6 +2,7 @@
 #include "backends/cpu/cpu.h"
 #include "backends/cpu/memory.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,26 +61,46 @@ static iso_status driver_enumerate(uint32_t capacity, iso_device_info *out_infos
   return ISO_OK;
 }
 
+/* A pool, a thread a CPU of `affinity` when that is given. */
+static iso_status start_threads(uint32_t n_threads, const char *affinity, iso_cpu_pool **out_pool) {
+  iso_cpu_list list;
+  if (!affinity)
+    return iso_cpu_pool_create(n_threads, out_pool);
+  ISO_TRY(iso_cpu_list_read(affinity, &list));
+  ISO_TRY(iso_cpu_list_keep_to(&list));
+  ISO_TRY(iso_cpu_pool_create(n_threads ? n_threads : list.count, out_pool));
+  iso_status status = iso_cpu_pool_pin(*out_pool, &list);
+  if (status != ISO_OK)
+    iso_cpu_pool_destroy(*out_pool);
+  return status;
+}
+
 static iso_status driver_open(uint32_t index, const iso_device_options *options,
                               iso_device **out_device) {
   if (index != 0)
     return iso_cpu_fail(ISO_ERROR_NOT_FOUND, "cpu:%u: there is one CPU device, cpu:0", index);
   uint32_t n_threads = options ? options->n_threads : 0;
+  const char *affinity = NULL;
+  if (options && options->size > offsetof(iso_device_options, cpu_affinity))
+    affinity = options->cpu_affinity;
   iso_device *device = calloc(1, sizeof *device);
   if (!device)
     return iso_cpu_fail(ISO_ERROR_OUT_OF_MEMORY, "the CPU device needs %zu bytes", sizeof *device);
   bool notice;
   iso_status status = describe(device, &notice);
   if (status == ISO_OK)
-    status = iso_cpu_pool_create(n_threads, &device->pool);
+    status = start_threads(n_threads, affinity, &device->pool);
   if (status != ISO_OK) {
     free(device);
     return status;
   }
   pthread_mutex_init(&device->slab_lock, NULL);
   device->info.n_units = iso_cpu_pool_size(device->pool);
-  iso_cpu_host->log(notice ? ISO_LOG_NOTICE : ISO_LOG_DEBUG, "cpu: %s, %s, %u threads",
-                    device->info.name, device->info.detail, device->info.n_units);
+  device->memory_nodes = iso_cpu_memory_nodes("/sys");
+  iso_cpu_host->log(notice ? ISO_LOG_NOTICE : ISO_LOG_DEBUG,
+                    "cpu: %s, %s, %u threads%s%s, %d NUMA nodes", device->info.name,
+                    device->info.detail, device->info.n_units, affinity ? " on CPUs " : "",
+                    affinity ? affinity : "", __builtin_popcountll(device->memory_nodes));
   *out_device = device;
   return ISO_OK;
 }

@@ -21,6 +21,7 @@ struct iso_device {
   iso_cpu_pool *pool;
   iso_device_info info;
   pthread_mutex_t slab_lock;
+  uint64_t memory_nodes; /* NUMA nodes its threads run on, a bit a node; 0: not told */
   iso_cpu_slab *slab; /* small buffers are cut from it; NULL before the first */
 };
 

@@ -1,11 +1,15 @@
 #include "backends/cpu/memory.h"
 
+#include "backends/cpu/control_group.h"
 #include "backends/cpu/cpu.h"
 
+#include <errno.h>
+#include <linux/mempolicy.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 /* ---- How much there is ---------------------------------------------------------------------- */
@@ -24,29 +28,13 @@ static uint64_t read_meminfo(const char *name) {
   return (uint64_t)kibibytes * 1024;
 }
 
-/* A number in a control-group file; UINT64_MAX when the file is absent or says "max". */
-static uint64_t read_group_number(const char *name) {
-  char path[64];
-  snprintf(path, sizeof path, "/sys/fs/cgroup/%s", name);
-  FILE *file = fopen(path, "re");
-  unsigned long long value;
-  bool found = file && fscanf(file, "%llu", &value) == 1;
-  if (file)
-    fclose(file);
-  return found ? value : UINT64_MAX;
-}
-
 uint64_t iso_cpu_memory_total(void) {
-  uint64_t machine = read_meminfo("MemTotal:"), group = read_group_number("memory.max");
+  uint64_t machine = read_meminfo("MemTotal:"), group = iso_cpu_group_memory();
   return group < machine ? group : machine;
 }
 
 uint64_t iso_cpu_memory_free(void) {
-  uint64_t available = read_meminfo("MemAvailable:");
-  uint64_t limit = read_group_number("memory.max"), used = read_group_number("memory.current");
-  if (limit == UINT64_MAX || used == UINT64_MAX)
-    return available;
-  uint64_t group = limit > used ? limit - used : 0;
+  uint64_t available = read_meminfo("MemAvailable:"), group = iso_cpu_group_memory_free();
   return group < available ? group : available;
 }
 
@@ -70,13 +58,29 @@ struct iso_cpu_slab {
   uint32_t n_buffers;
 };
 
-static void *huge_alloc(uint64_t bytes) {
+/* Where the threads run on several NUMA nodes, every thread reads every weight: pages are dealt
+ * out in turn, so that all memory controllers serve all threads. On one node, as with threads
+ * kept to it, the system's own rule holds: memory lies where it is first touched. */
+static void spread_over_nodes(iso_device *device, void *data, uint64_t bytes) {
+  uint64_t nodes = device->memory_nodes;
+  if (!(nodes & (nodes - 1)))
+    return;
+  if (syscall(SYS_mbind, data, bytes, MPOL_INTERLEAVE, &nodes, 64ul + 1, 0ul) == 0)
+    return;
+  device->memory_nodes = 0;
+  iso_cpu_host->log(ISO_LOG_NOTICE, "cpu: memory is not spread over the NUMA nodes: %s",
+                    strerror(errno));
+}
+
+static void *huge_alloc(iso_device *device, uint64_t bytes) {
   void *data = NULL;
   uint64_t alignment = bytes >= HUGE_PAGE ? HUGE_PAGE : ISO_CPU_ALIGNMENT;
   if (bytes > SIZE_MAX - HUGE_PAGE || posix_memalign(&data, alignment, bytes) != 0)
     return NULL;
-  if (alignment == HUGE_PAGE)
+  if (alignment == HUGE_PAGE) {
     madvise(data, bytes, MADV_HUGEPAGE);
+    spread_over_nodes(device, data, bytes);
+  }
   return data;
 }
 
@@ -93,7 +97,7 @@ static void slab_release(iso_device *device, iso_cpu_slab *slab) {
 static bool slab_renew(iso_device *device) {
   iso_cpu_slab *slab = calloc(1, sizeof *slab), *last = device->slab;
   if (slab)
-    slab->data = huge_alloc(SLAB_BYTES);
+    slab->data = huge_alloc(device, SLAB_BYTES);
   if (!slab || !slab->data) {
     free(slab);
     return false;
@@ -134,7 +138,7 @@ static iso_status memory_alloc(iso_device *device, iso_memory_kind kind, uint64_
     if (buffer->bytes <= SLAB_BUFFER_BYTES)
       slab_alloc(device, buffer);
     else
-      buffer->data = huge_alloc(buffer->bytes);
+      buffer->data = huge_alloc(device, buffer->bytes);
   }
   if (!buffer || !buffer->data) {
     free(buffer);

@@ -2,9 +2,11 @@
 
 #include "backends/cpu/cpu.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -177,6 +179,29 @@ void iso_cpu_barrier(iso_cpu_pool *pool, uint32_t n_threads) {
 }
 
 uint32_t iso_cpu_pool_size(const iso_cpu_pool *pool) { return pool->n_threads; }
+
+iso_status iso_cpu_pool_pin(iso_cpu_pool *pool, const iso_cpu_list *list) {
+  if (pool->n_threads > list->count)
+    return iso_cpu_fail(ISO_ERROR_INVALID_ARGUMENT,
+                        "%u threads cannot be pinned to %u CPUs; name more CPUs or ask for fewer "
+                        "threads",
+                        pool->n_threads, list->count);
+  for (uint32_t i = 1; i < pool->n_threads; i++) {
+    cpu_set_t *set = CPU_ALLOC(list->cpus[i] + 1u);
+    size_t bytes = CPU_ALLOC_SIZE(list->cpus[i] + 1u);
+    int error = ENOMEM;
+    if (set) {
+      CPU_ZERO_S(bytes, set);
+      CPU_SET_S(list->cpus[i], bytes, set);
+      error = pthread_setaffinity_np(pool->workers[i - 1].handle, bytes, set);
+    }
+    CPU_FREE(set);
+    if (error)
+      return iso_cpu_fail(ISO_ERROR_UNSUPPORTED, "thread %u cannot be pinned to CPU %u: %s", i + 1,
+                          list->cpus[i], strerror(error));
+  }
+  return ISO_OK;
+}
 
 static void stop_workers(iso_cpu_pool *pool, uint32_t count) {
   pool->stop = true;

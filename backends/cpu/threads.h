@@ -10,6 +10,8 @@
 #ifndef ISOMER_BACKENDS_CPU_THREADS_H
 #define ISOMER_BACKENDS_CPU_THREADS_H
 
+#include "backends/cpu/topology.h"
+
 #include <isomer/backend.h>
 
 typedef struct iso_cpu_pool iso_cpu_pool;
@@ -17,17 +19,15 @@ typedef struct iso_cpu_pool iso_cpu_pool;
 /* Runs as thread `thread` of `n_threads`; thread 0 is the caller. */
 typedef void (*iso_cpu_task)(void *context, uint32_t thread, uint32_t n_threads);
 
-#define ISO_CPU_MAX_THREADS 1024u
-
-/* Threads to use when nobody says: one a physical core that this process may run on, within the
- * CPU quota of its control group. At least 1. `out_n_cpus` counts the logical CPUs it may use. */
-uint32_t iso_cpu_default_threads(uint32_t *out_n_cpus);
-
 /* A pool of `n_threads` (0: the default), its caller counted. More than four times the CPUs, or
  * more than ISO_CPU_MAX_THREADS, is refused. */
 ISO_MUST_CHECK iso_status iso_cpu_pool_create(uint32_t n_threads, iso_cpu_pool **out_pool);
 /* No task may be running. NULL is allowed. */
 void iso_cpu_pool_destroy(iso_cpu_pool *pool);
+
+/* Gives each thread but the caller a CPU of its own, the list's first aside: that is left for the
+ * caller. A pool of more threads than the list has CPUs is refused. */
+ISO_MUST_CHECK iso_status iso_cpu_pool_pin(iso_cpu_pool *pool, const iso_cpu_list *list);
 uint32_t iso_cpu_pool_size(const iso_cpu_pool *pool);
 
 /* Runs `task` on up to `max_threads` threads and returns when all have. With max_threads 1 it is

@@ -94,6 +94,9 @@ typedef struct iso_device_info {
 typedef struct iso_device_options {
   uint32_t size;
   uint32_t n_threads; /* CPU backends: 0 means one a physical core */
+  /* CPU backends: CPUs to run on, as "0-3,8", a thread each (n_threads 0 means all of them); NULL:
+   * where the system puts them. The calling thread and those it starts are kept to the list. */
+  const char *cpu_affinity;
 } iso_device_options;
 
 /* ---- Arguments of one op ---------------------------------------------------------------- */

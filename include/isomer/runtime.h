@@ -27,6 +27,7 @@ typedef struct iso_runtime_options {
   /* Type of the values between ops: "f32", "bf16" or "f16". NULL: f32, or bf16 where every device
    * is a GPU. In the options in force it is never NULL. */
   const char *activation;
+  const char *cpu_affinity; /* CPUs for the CPU's threads, as in iso_device_options; or NULL */
 } iso_runtime_options;
 
 /* Opens devices, plans, allocates and packs. Checks before loading that weights, cache and
