@@ -91,14 +91,16 @@ static iso_status choose_activation(iso_runtime *runtime) {
   for (uint32_t i = 0; i < runtime->devices.n_devices; i++)
     all_gpus &= (int32_t)i == runtime->devices.fallback ||
                 runtime->devices.devices[i]->info.kind == ISO_DEVICE_GPU;
-  if (!options->activation)
+  bool is_int8 = options->activation && strcmp(options->activation, "int8") == 0;
+  runtime->graph_options.operand_bits = is_int8 ? 8 : 0;
+  if (!options->activation || is_int8)
     scheme = all_gpus ? ISO_SCHEME_BF16 : ISO_SCHEME_F32;
   else if (!iso_scheme_from_name(options->activation, &scheme) ||
            !(iso_operand_schemes(ISO_OPERAND_ACTIVATION) & ISO_SCHEME_BIT(scheme)))
-    return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "activations of %s: f32, bf16 or f16 can be had",
-                    options->activation);
+    return iso_fail(ISO_ERROR_INVALID_ARGUMENT,
+                    "activations of %s: f32, bf16, f16 or int8 can be had", options->activation);
   runtime->graph_options.activation = scheme;
-  options->activation = iso_scheme_get_info(scheme)->name;
+  options->activation = is_int8 ? "int8" : iso_scheme_get_info(scheme)->name;
   return ISO_OK;
 }
 

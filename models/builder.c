@@ -39,8 +39,8 @@ void iso_builder_begin(iso_model_builder *builder) {
       {&builder->logit_rows, "logit_rows", shape_of(1, rows, 1, 1)},
   };
   for (size_t i = 0; i < sizeof inputs / sizeof inputs[0]; i++)
-    *inputs[i].value = iso_graph_input(builder->graph, inputs[i].name, ISO_SCHEME_I32,
-                                       inputs[i].shape);
+    *inputs[i].value =
+        iso_graph_input(builder->graph, inputs[i].name, ISO_SCHEME_I32, inputs[i].shape);
 }
 
 /* "blk.%d.attn_q" + ".weight" for a layer. */
@@ -58,8 +58,7 @@ static void format_name(char *out, size_t capacity, const char *name, const char
 static iso_value declare_weight(iso_model_builder *builder, const char *name, iso_scheme scheme,
                                 iso_shape shape) {
   iso_value value = iso_graph_find(builder->graph, name);
-  return value != ISO_NO_VALUE ? value
-                               : iso_graph_weight(builder->graph, name, scheme, shape);
+  return value != ISO_NO_VALUE ? value : iso_graph_weight(builder->graph, name, scheme, shape);
 }
 
 static iso_value file_weight(iso_model_builder *builder, const char *base, const char *suffix,
@@ -78,17 +77,18 @@ static iso_value file_weight(iso_model_builder *builder, const char *base, const
     shape.dims[i] = iso_dim_constant(dims[i]);
   }
   if (!fits) {
-    fail(builder, iso_fail(ISO_ERROR_CORRUPT_DATA,
-                           "tensor %s is [%lld, %lld] in %d dimensions, the configuration asks "
-                           "for [%lld, %lld] in %d",
-                           name, (long long)tensor->dims[0], (long long)tensor->dims[1],
-                           tensor->n_dims, (long long)dims[0],
-                           (long long)(n_dims > 1 ? dims[1] : 1), n_dims));
+    fail(builder,
+         iso_fail(ISO_ERROR_CORRUPT_DATA,
+                  "tensor %s is [%lld, %lld] in %d dimensions, the configuration asks "
+                  "for [%lld, %lld] in %d",
+                  name, (long long)tensor->dims[0], (long long)tensor->dims[1], tensor->n_dims,
+                  (long long)dims[0], (long long)(n_dims > 1 ? dims[1] : 1), n_dims));
     return ISO_NO_VALUE;
   }
   if (tensor->scheme >= ISO_SCHEME_COUNT) {
-    fail(builder, iso_fail(ISO_ERROR_UNSUPPORTED, "tensor %s is stored as %s, which is not supported",
-                           name, tensor->type_name));
+    fail(builder,
+         iso_fail(ISO_ERROR_UNSUPPORTED, "tensor %s is stored as %s, which is not supported", name,
+                  tensor->type_name));
     return ISO_NO_VALUE;
   }
   return declare_weight(builder, name, n_dims == 1 ? ISO_SCHEME_F32 : tensor->scheme, shape);
@@ -119,8 +119,8 @@ static iso_value apply(iso_model_builder *builder, iso_op op, const void *attrib
 iso_value iso_block_embedding(iso_model_builder *builder) {
   const iso_model_config *config = builder->config;
   iso_embedding_attributes attributes = {sizeof attributes, config->embedding_scale};
-  iso_value table = iso_builder_matrix(builder, "token_embd", 0, config->vocabulary_size,
-                                       config->hidden_size);
+  iso_value table =
+      iso_builder_matrix(builder, "token_embd", 0, config->vocabulary_size, config->hidden_size);
   iso_graph_set_layer(builder->graph, -1);
   return apply(builder, ISO_OP_EMBEDDING, &attributes, builder->token_ids, table);
 }
@@ -140,8 +140,9 @@ iso_value iso_block_linear(iso_model_builder *builder, iso_value x, const char *
   iso_value bias = has(builder, name, ".bias", layer)
                        ? file_weight(builder, name, ".bias", layer, 1, &out)
                        : ISO_NO_VALUE;
-  return iso_graph_apply(builder->graph, ISO_OP_MATMUL, NULL, builder->options->activation, 3, x,
-                         weight, bias);
+  iso_matmul_attributes attributes = {sizeof attributes, builder->options->operand_bits};
+  return iso_graph_apply(builder->graph, ISO_OP_MATMUL, &attributes, builder->options->activation,
+                         3, x, weight, bias);
 }
 
 static iso_value rope(iso_model_builder *builder, iso_value x, bool local) {
@@ -154,8 +155,8 @@ static iso_value rope(iso_model_builder *builder, iso_value x, bool local) {
     fail(builder, status);
   free(frequencies);
   iso_shape shape = shape_of(1, iso_dim_constant(config->rotary_dim / 2), 1, 1);
-  iso_value table = declare_weight(builder, local ? ISO_ROPE_LOCAL_TABLE : ISO_ROPE_TABLE,
-                                   ISO_SCHEME_F32, shape);
+  iso_value table =
+      declare_weight(builder, local ? ISO_ROPE_LOCAL_TABLE : ISO_ROPE_TABLE, ISO_SCHEME_F32, shape);
   return iso_graph_apply(builder->graph, ISO_OP_ROPE, &attributes, builder->options->activation, 3,
                          x, builder->positions, table);
 }
@@ -163,20 +164,20 @@ static iso_value rope(iso_model_builder *builder, iso_value x, bool local) {
 static iso_value project_heads(iso_model_builder *builder, iso_value x, const char *name, int layer,
                                int64_t n_heads) {
   const iso_model_config *config = builder->config;
-  iso_value y = iso_block_linear(builder, x, name, layer, n_heads * config->head_dim,
-                                 config->hidden_size);
-  return iso_graph_reshape(builder->graph, y, shape_of(3, tokens(builder), n_heads, config->head_dim));
+  iso_value y =
+      iso_block_linear(builder, x, name, layer, n_heads * config->head_dim, config->hidden_size);
+  return iso_graph_reshape(builder->graph, y,
+                           shape_of(3, tokens(builder), n_heads, config->head_dim));
 }
 
 static iso_value cache(iso_model_builder *builder, char kind, int layer) {
   const iso_model_graph_options *options = builder->options;
   char name[32];
   snprintf(name, sizeof name, "%c_cache.%d", kind, layer);
-  iso_shape shape = {4,
-                     {iso_dim_constant(options->n_pages),
-                      iso_dim_constant(builder->config->n_kv_heads),
-                      iso_dim_constant(options->page_size),
-                      iso_dim_constant(builder->config->head_dim)}};
+  iso_shape shape = {
+      4,
+      {iso_dim_constant(options->n_pages), iso_dim_constant(builder->config->n_kv_heads),
+       iso_dim_constant(options->page_size), iso_dim_constant(builder->config->head_dim)}};
   return iso_graph_state(builder->graph, name, options->kv_scheme, shape);
 }
 
@@ -234,8 +235,7 @@ static void draw_tokens(iso_model_builder *builder, iso_value logits) {
   iso_dim rows = iso_dim_symbol(ISO_SYMBOL_LOGIT_ROWS, builder->options->max_logit_rows);
   iso_value parameters = iso_graph_input(graph, "sample_parameters", ISO_SCHEME_F32,
                                          shape_of(2, rows, ISO_SAMPLE_RESERVED + 1, 1));
-  iso_value state =
-      iso_graph_input(graph, "sample_state", ISO_SCHEME_I32, shape_of(2, rows, 4, 1));
+  iso_value state = iso_graph_input(graph, "sample_state", ISO_SCHEME_I32, shape_of(2, rows, 4, 1));
   iso_value history =
       iso_graph_input(graph, "sample_history", ISO_SCHEME_I32, shape_of(2, rows, 1, 1));
   iso_value tokens = iso_graph_apply(graph, ISO_OP_SAMPLE, NULL, ISO_SCHEME_F32, 5, logits,
@@ -253,8 +253,8 @@ void iso_block_head(iso_model_builder *builder, iso_value x) {
   /* The logits are f32 whatever the activations are: the host samples from them. */
   iso_value head = iso_builder_matrix(builder, config->tied_embeddings ? "token_embd" : "output", 0,
                                       config->vocabulary_size, config->hidden_size);
-  iso_value logits = iso_graph_apply(graph, ISO_OP_MATMUL, NULL, ISO_SCHEME_F32, 3, hidden, head,
-                                     ISO_NO_VALUE);
+  iso_value logits =
+      iso_graph_apply(graph, ISO_OP_MATMUL, NULL, ISO_SCHEME_F32, 3, hidden, head, ISO_NO_VALUE);
   if (config->logit_soft_cap != 0.0f) {
     iso_soft_cap_attributes attributes = {sizeof attributes, 1.0f, config->logit_soft_cap};
     logits = iso_graph_apply(graph, ISO_OP_SOFT_CAP, &attributes, ISO_SCHEME_F32, 1, logits);

@@ -1,13 +1,13 @@
 /* Times the CPU's matrix products against the limits of the machine it runs on.
  *
  *   bench_cpu_matmul [--isa avx2|avx512|amx] [--threads n] [--schemes q8_0,q4_0] [--rows 1,512]
- *                    [--n 4096] [--k 4096] [--megabytes 256] [--seconds 0.5]
+ *                    [--n 4096] [--k 4096] [--megabytes 256] [--seconds 0.5] [--bits 8]
  *
  * For each scheme and number of rows: the median time, the bytes of packed weights read a second
  * and their share of the read bandwidth, the multiply-adds (two operations each) a second and
  * their share of the tier's peak. Weights rotate through copies larger than the caches, as a
- * model's do; --megabytes 0 keeps one copy, to see what is not memory. The limits are measured
- * first, on the same threads. */
+ * model's do; --megabytes 0 keeps one copy, to see what is not memory. --bits is the op's
+ * operand_bits. The limits are measured first, on the same threads. */
 #include "backends/cpu/cpu.h"
 
 #include <stdarg.h>
@@ -142,7 +142,7 @@ static double measure_limit(limit_job *job, int kind, double units) {
 typedef struct options {
   const char *isa, *schemes, *rows;
   int64_t n, k, megabytes;
-  uint32_t threads;
+  uint32_t threads, bits;
   double seconds;
 } options;
 
@@ -188,7 +188,7 @@ static const iso_kernel *choose(bench *b, const iso_op_arguments *arguments, uin
 
 static void bench_product(bench *b, const options *o, iso_scheme scheme, int64_t m) {
   iso_op_arguments arguments = {.size = sizeof arguments, .op = ISO_OP_MATMUL, .n_inputs = 3};
-  iso_matmul_attributes attributes = {.size = sizeof attributes};
+  iso_matmul_attributes attributes = {.size = sizeof attributes, .operand_bits = o->bits};
   arguments.n_outputs = 1;
   arguments.attributes = &attributes;
   iso_buffer *x = allocate(b, (uint64_t)(m * o->k) * sizeof(float));
@@ -297,6 +297,8 @@ int main(int argc, char **argv) {
       o.isa = value;
     else if (strcmp(name, "--threads") == 0)
       o.threads = (uint32_t)atoi(value);
+    else if (strcmp(name, "--bits") == 0)
+      o.bits = (uint32_t)atoi(value);
     else if (strcmp(name, "--schemes") == 0)
       o.schemes = value;
     else if (strcmp(name, "--rows") == 0)

@@ -101,6 +101,7 @@ typedef struct iso_model_graph_options {
   iso_scheme kv_scheme;       /* f32, f16, bf16, q8_0 */
   iso_scheme activation;      /* f32, f16, bf16 */
   bool samples;               /* also draw a token of each row of logits */
+  uint32_t operand_bits;      /* of the layers' products, see the op; 0 or 8 */
 } iso_model_graph_options;
 
 /* Names of a model graph's inputs and outputs; all indices are i32.

@@ -6,7 +6,8 @@
  *  - activations may be rounded to the float type in which the weight is stored, when they have
  *    another: by at most u |x|, u = 2^-11 for f16 and 2^-8 for bf16;
  *  - for block-quantized weights, activations may be rounded to 8 bits, with one scale for up to
- *    256 neighbours of a row: by at most d / 2, d = max |x| / 127 over them.
+ *    256 neighbours of a row: by at most d / 2, d = max |x| / 127 over them. With operand_bits 8
+ *    the weights may be, too, and a scale may be for 512.
  * Taking each rounding error as uniform between its bounds [-e, e], its variance is e^2 / 3, so
  * the `deviation` of a result is sqrt(sum over k of w_k^2 e_k^2 / 3). Errors of different k are
  * independent, so the sum over k is close to normal, and a result beyond six deviations, or a row
@@ -19,7 +20,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ACTIVATION_GROUP = 256 }; /* most elements that share an 8-bit scale */
+/* Most elements that share an 8-bit scale. */
+enum { ACTIVATION_GROUP = 256, OPERAND_GROUP = 512 };
+
+static bool rounds_both(const iso_case *test) {
+  return test->arguments.op == ISO_OP_MATMUL && test->attributes.matmul.operand_bits == 8;
+}
 
 static iso_status no_memory(void) {
   return iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no host memory for what a case expects");
@@ -49,14 +55,16 @@ static double float_rounding(iso_scheme activation, iso_scheme weight) {
   return weight == ISO_SCHEME_F16 ? 0x1p-11 : weight == ISO_SCHEME_BF16 ? 0x1p-8 : 0;
 }
 
-/* Turns rows of activations into the variances of their roundings. */
-static void to_variance(float *values, int64_t n_rows, int64_t n_columns, iso_scheme activation,
-                        iso_scheme weight) {
+/* Turns rows of activations, or of weights, into the variances of their roundings. */
+static void to_variance(float *values, int64_t n_rows, int64_t n_columns, const iso_case *test) {
+  iso_scheme activation = test->arguments.inputs[0].scheme;
+  iso_scheme weight = test->arguments.inputs[1].scheme;
   bool block = iso_scheme_get_info(weight)->kind == ISO_SCHEME_KIND_BLOCK;
   double rounding = float_rounding(activation, weight);
+  int64_t group = rounds_both(test) ? OPERAND_GROUP : ACTIVATION_GROUP;
   for (int64_t start = 0; start < n_rows * n_columns;) {
     int64_t left = n_columns - start % n_columns;
-    int64_t n = left < ACTIVATION_GROUP ? left : ACTIVATION_GROUP;
+    int64_t n = left < group ? left : group;
     double largest = 0;
     for (int64_t i = 0; i < n; i++)
       largest = fmax(largest, fabs(values[start + i]));
@@ -83,6 +91,8 @@ static const stand_in deviation_inputs[ISO_OP_COUNT][ISO_MAX_INPUTS] = {
     [ISO_OP_GROUPED_MATMUL] = {VARIANCE, SQUARE},
 };
 
+static const stand_in weight_deviation_inputs[ISO_MAX_INPUTS] = {SQUARE, VARIANCE, ABSENT};
+
 static bool is_listed(const stand_in inputs[ISO_MAX_INPUTS]) {
   for (int i = 0; i < ISO_MAX_INPUTS; i++)
     if (inputs[i] != ITSELF)
@@ -99,8 +109,7 @@ static iso_status substitute(const iso_case *test, const iso_case_data *data, ui
   if (!values)
     return no_memory();
   if (how == VARIANCE)
-    to_variance(values, n_rows, n_columns, original->scheme,
-                test->arguments.inputs[input + 1].scheme);
+    to_variance(values, n_rows, n_columns, test);
   for (int64_t i = 0; i < n_rows * n_columns && how != VARIANCE; i++)
     values[i] = how == SQUARE ? values[i] * values[i] : fabsf(values[i]);
   tensor->scheme = ISO_SCHEME_F32;
@@ -147,9 +156,17 @@ iso_status iso_expectation_complete(const iso_case *test, iso_expectation *expec
   if (!is_listed(deviation_inputs[op]))
     return ISO_OK;
   ISO_TRY(run_with(test, data, deviation_inputs[op], &expectation->deviation));
-  for (int64_t i = 0; i < iso_case_rows(y) * iso_case_columns(y); i++)
-    expectation->deviation[i] = sqrtf(expectation->deviation[i]);
-  return ISO_OK;
+  int64_t n = iso_case_rows(y) * iso_case_columns(y);
+  float *of_weights = NULL;
+  iso_status status = ISO_OK;
+  if (rounds_both(test) &&
+      iso_scheme_get_info(test->arguments.inputs[1].scheme)->kind == ISO_SCHEME_KIND_BLOCK)
+    status = run_with(test, data, weight_deviation_inputs, &of_weights);
+  for (int64_t i = 0; i < n && status == ISO_OK; i++)
+    expectation->deviation[i] =
+        sqrtf(expectation->deviation[i] + (of_weights ? of_weights[i] : 0.0f));
+  free(of_weights);
+  return status;
 }
 
 iso_status iso_expectation_create(const iso_case *test, uint64_t seed, iso_expectation *out) {

@@ -8,91 +8,7 @@
 #include "backends/cpu/matmul/tiles_amx.c"
 #pragma GCC pop_options
 
-#include "cpu_device.h"
-
-#include <math.h>
-
-static cpu_test_device cpu;
-static bool can_run;
-
-static int open_device(void **state) {
-  (void)state;
-  iso_cpu_machine machine;
-  iso_cpu_machine_detect(&machine);
-  can_run = (machine.features & ISO_CPU_HAS_AVX512_BF16) && cpu_test_open(&cpu, "avx512", 2);
-  if (!can_run)
-    print_message("no AVX-512 with BF16 here: the tile kernels are not run\n");
-  else
-    cpu.device->tier = ISO_CPU_TIER_AMX;
-  return 0;
-}
-
-static int close_device(void **state) {
-  (void)state;
-  if (can_run)
-    cpu_test_close(&cpu);
-  return 0;
-}
-
-static const iso_kernel *find_record(const char *name) {
-  uint32_t count;
-  const iso_kernel *kernels = iso_cpu_kernels(&count);
-  for (uint32_t i = 0; i < count; i++)
-    if (strcmp(kernels[i].name, name) == 0)
-      return &kernels[i];
-  fail_msg("no record %s", name);
-  return NULL;
-}
-
-static iso_buffer *make_buffer(uint64_t bytes) {
-  iso_buffer *buffer;
-  assert_int_equal(cpu.backend->memory->alloc(cpu.device, ISO_MEMORY_DEVICE, bytes + 64, &buffer),
-                   ISO_OK);
-  memset(buffer->data, 0xff, bytes + 64);
-  return buffer;
-}
-
-static float random_value(void) {
-  static uint32_t word = 7;
-  float sum = 0;
-  for (int i = 0; i < 4; i++) {
-    word = word * 1664525 + 1013904223;
-    sum += (float)(int32_t)word * 0x1p-31f;
-  }
-  return sum;
-}
-
-/* A weight of [n, k], or [experts, n, k], packed; its values beside it. */
-static iso_buffer *make_weight(iso_scheme scheme, uint32_t n_dims, const int64_t *dims,
-                               float *out_values) {
-  int64_t k = dims[n_dims - 1], rows = dims[0] * (n_dims == 3 ? dims[1] : 1);
-  iso_host_weight weight = {.size = sizeof weight, .scheme = scheme, .n_dims = n_dims};
-  memcpy(weight.dims, dims, n_dims * sizeof *dims);
-  uint64_t row_bytes, bytes;
-  assert_int_equal(iso_scheme_row_bytes(scheme, k, &row_bytes), ISO_OK);
-  weight.bytes = (uint64_t)rows * row_bytes;
-  uint8_t *data = malloc(weight.bytes);
-  for (int64_t i = 0; i < rows; i++) {
-    float *row = out_values + i * k;
-    for (int64_t j = 0; j < k; j++)
-      row[j] = random_value() * 0.05f;
-    iso_scheme_encode_row(scheme, row, NULL, data + (uint64_t)i * row_bytes, k);
-    iso_scheme_decode_row(scheme, data + (uint64_t)i * row_bytes, row, k);
-  }
-  weight.data = data;
-  assert_int_equal(iso_packed_bytes(cpu.device, &weight, &bytes), ISO_OK);
-  iso_buffer *packed = make_buffer(bytes);
-  assert_int_equal(iso_packed_pack(cpu.queue, &weight, packed, 0), ISO_OK);
-  free(data);
-  return packed;
-}
-
-static double largest(const float *values, int64_t count) {
-  double most = 0;
-  for (int64_t i = 0; i < count; i++)
-    most = fmax(most, fabs((double)values[i]));
-  return most;
-}
+#include "tile_case.h"
 
 /* The products of one row, in double. With bf16 weights the kernel leaves out 2^-17 of each
  * activation. Otherwise both sides are rounded to units of 1 / ISO_ACTIVATION_MAXIMUM of the
@@ -124,57 +40,15 @@ static void check_row(iso_scheme scheme, const float *y, const float *x, const f
   }
 }
 
-static void run(const iso_kernel *kernel, iso_op_arguments *arguments) {
-  const char *detail = "";
-  assert_int_equal(kernel->check(cpu.device, arguments, &detail), ISO_ACCEPTED);
-  arguments->workspace_bytes = kernel->workspace(cpu.device, arguments);
-  arguments->workspace = make_buffer(arguments->workspace_bytes);
-  assert_int_equal(kernel->launch(cpu.queue, arguments), ISO_OK);
-  for (int i = 0; i < 64; i++)
-    assert_int_equal(arguments->workspace->data[arguments->workspace_bytes + (uint64_t)i], 0xff);
-  cpu.backend->memory->free(cpu.device, arguments->workspace);
-}
-
-static void check_matmul(iso_scheme scheme, int64_t m, int64_t n, int64_t k) {
-  const iso_kernel *kernel = find_record("matmul.tile.amx");
-  float *weights = malloc((size_t)(n * k) * sizeof(float));
-  iso_buffer *packed = make_weight(scheme, 2, (const int64_t[]){n, k}, weights);
-  iso_buffer *x = make_buffer((uint64_t)(m * k) * 4), *y = make_buffer((uint64_t)(m * n) * 4);
-  float *x_values = (float *)(void *)x->data, *y_values = (float *)(void *)y->data;
-  for (int64_t i = 0; i < m * k; i++)
-    x_values[i] = random_value();
-  iso_matmul_attributes attributes = {.size = sizeof attributes};
-  iso_op_arguments arguments = {.size = sizeof arguments,
-                                .op = ISO_OP_MATMUL,
-                                .n_inputs = 3,
-                                .n_outputs = 1,
-                                .attributes = &attributes};
-  arguments.inputs[0] = (iso_tensor){
-      .buffer = x, .scheme = ISO_SCHEME_F32, .n_dims = 2, .dims = {m, k}, .strides = {k * 4, 4}};
-  arguments.inputs[1] = (iso_tensor){
-      .buffer = packed, .scheme = scheme, .layout = kernel->layout, .n_dims = 2, .dims = {n, k}};
-  arguments.outputs[0] = (iso_tensor){
-      .buffer = y, .scheme = ISO_SCHEME_F32, .n_dims = 2, .dims = {m, n}, .strides = {n * 4, 4}};
-  run(kernel, &arguments);
-  for (int64_t i = 0; i < m; i++)
-    check_row(scheme, y_values + i * n, x_values + i * k, weights, n, k);
-  for (int i = 0; i < 64; i++)
-    assert_int_equal(y->data[m * n * 4 + i], 0xff);
-  iso_buffer *buffers[] = {packed, x, y};
-  for (int i = 0; i < 3; i++)
-    cpu.backend->memory->free(cpu.device, buffers[i]);
-  free(weights);
-}
-
 static void every_scheme_is_right(void **state) {
   (void)state;
   for (iso_scheme scheme = 0; can_run && scheme < ISO_SCHEME_COUNT; scheme++) {
     if (!iso_amx_tile_kernel(scheme))
       continue;
     bool super = iso_scheme_get_info(scheme)->block_elements == 256;
-    check_matmul(scheme, 32, 16, super ? 256 : 64);
-    check_matmul(scheme, 33, 131, super ? 768 : 704);
-    check_matmul(scheme, 257, 64, 512);
+    check_matmul("matmul.tile.amx", 0, scheme, 32, 16, super ? 256 : 64, check_row);
+    check_matmul("matmul.tile.amx", 0, scheme, 33, 131, super ? 768 : 704, check_row);
+    check_matmul("matmul.tile.amx", 0, scheme, 257, 64, 512, check_row);
   }
 }
 

@@ -7,9 +7,11 @@
 /* How far ahead of their use activations are asked for; they are new to the core that does it. */
 #define PREFETCH_VALUES 192
 
-/* Scale of 32 values and its inverse. The largest magnitude is found among the bits, which order
- * as integers with NaN above infinity: nothing that is not finite gets lost. */
-static float block_scale(const __m256 x[4], float *out_inverse) {
+/* Scale of 32 values, by which the largest becomes `largest_value`, and its inverse. The largest
+ * magnitude is found among the bits, which order as integers with NaN above infinity: nothing that
+ * is not finite gets lost. */
+static inline __attribute__((always_inline)) float
+block_scale(const __m256 x[4], float largest_value, float *out_inverse) {
   const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
   __m256i largest = _mm256_and_si256(_mm256_castps_si256(x[0]), magnitude);
   for (int i = 1; i < 4; i++)
@@ -24,11 +26,11 @@ static float block_scale(const __m256 x[4], float *out_inverse) {
     *out_inverse = 0.0f;
     return 0.0f;
   }
-  *out_inverse = (float)ISO_ACTIVATION_MAXIMUM / maximum;
-  return maximum * (1.0f / (float)ISO_ACTIVATION_MAXIMUM);
+  *out_inverse = largest_value / maximum;
+  return maximum * (1.0f / largest_value);
 }
 
-/* Puts 32 values where a row's quads lie, eight quads of 8 bytes, `step` bytes apart. */
+/* Puts 32 values where a row's quads lie, eight of them, `step` bytes apart. */
 typedef void (*store_quads)(const __m256i values[4], uint8_t *out, int64_t step);
 
 static inline __attribute__((always_inline)) void store_words(const __m256i values[4], uint8_t *out,
@@ -66,6 +68,17 @@ static inline __attribute__((always_inline)) void store_planes(const __m256i val
   }
 }
 
+static inline __attribute__((always_inline)) void store_bytes(const __m256i values[4], uint8_t *out,
+                                                              int64_t step) {
+  const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+  __m256i bytes = _mm256_packs_epi16(_mm256_packs_epi32(values[0], values[1]),
+                                     _mm256_packs_epi32(values[2], values[3]));
+  int32_t quads[8];
+  _mm256_storeu_si256((__m256i *)(void *)quads, _mm256_permutevar8x32_epi32(bytes, order));
+  for (int i = 0; i < 8; i++, out += step)
+    memcpy(out, &quads[i], 4);
+}
+
 /* Sum of sixteen values. */
 static inline int32_t sum_of(__m256i a, __m256i b) {
   __m256i sums = _mm256_add_epi32(a, b);
@@ -77,8 +90,9 @@ static inline int32_t sum_of(__m256i a, __m256i b) {
 static inline __attribute__((always_inline)) void quantize(const iso_product_kernel *kernel,
                                                            const float *x, int64_t count,
                                                            int64_t row, const iso_panel *panel,
-                                                           store_quads store) {
-  uint8_t *values = panel->values + 8 * row;
+                                                           float largest_value, store_quads store) {
+  int64_t quad_bytes = 4 * (int64_t)kernel->value_bytes;
+  uint8_t *values = panel->values + quad_bytes * row;
   float *scales = panel->scales + row;
   int32_t *corrections = panel->corrections + row;
   int n_sums = kernel->sub_shift == 4 ? 2 : 1;
@@ -88,12 +102,12 @@ static inline __attribute__((always_inline)) void quantize(const iso_product_ker
     _mm_prefetch((const char *)(x + k + PREFETCH_VALUES + 16), _MM_HINT_T0);
     for (int i = 0; i < 4; i++)
       v[i] = _mm256_loadu_ps(x + k + 8 * i);
-    float inverse, scale = block_scale(v, &inverse);
+    float inverse, scale = block_scale(v, largest_value, &inverse);
     __m256i q[4];
     for (int i = 0; i < 4; i++)
       q[i] = _mm256_cvtps_epi32(_mm256_mul_ps(v[i], _mm256_set1_ps(inverse)));
-    store(q, values, 8 * panel->rows);
-    values += 64 * panel->rows;
+    store(q, values, quad_bytes * panel->rows);
+    values += 8 * quad_bytes * panel->rows;
     *scales = scale;
     scales += panel->rows;
     if (!kernel->minimum && !kernel->offset)
@@ -111,10 +125,15 @@ static inline __attribute__((always_inline)) void quantize(const iso_product_ker
 
 void iso_avx2_quantize_planes(const iso_product_kernel *kernel, const float *x, int64_t count,
                               int64_t row, const iso_panel *panel) {
-  quantize(kernel, x, count, row, panel, store_planes);
+  quantize(kernel, x, count, row, panel, (float)ISO_ACTIVATION_MAXIMUM, store_planes);
 }
 
 void iso_avx2_quantize_words(const iso_product_kernel *kernel, const float *x, int64_t count,
                              int64_t row, const iso_panel *panel) {
-  quantize(kernel, x, count, row, panel, store_words);
+  quantize(kernel, x, count, row, panel, (float)ISO_ACTIVATION_MAXIMUM, store_words);
+}
+
+void iso_avx2_quantize_bytes(const iso_product_kernel *kernel, const float *x, int64_t count,
+                             int64_t row, const iso_panel *panel) {
+  quantize(kernel, x, count, row, panel, 127.0f, store_bytes);
 }

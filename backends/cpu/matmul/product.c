@@ -199,7 +199,8 @@ static void run_stretch(const product_worker *worker, const tile_rows *rows, int
   const iso_packed_shape *shape = &product->shape;
   int64_t n_groups = least(kernel->tile_groups, shape->groups - group), k = rows->k;
   int64_t width = kernel->tile_groups * shape->group_rows, panel_rows = kernel->panel_rows;
-  uint64_t panels = (uint64_t)parts(rows->row_end - rows->row, panel_rows);
+  int64_t call_rows = kernel->call_rows ? kernel->call_rows : panel_rows;
+  uint64_t calls = (uint64_t)parts(rows->row_end - rows->row, call_rows);
   uint8_t *stretches = worker->scratch + worker->job->layout.tile;
   const uint8_t *first = rows->segment->weight + (uint64_t)group * shape->group_bytes;
   const uint8_t *packed = first + iso_packed_step_offset(shape, k / shape->block_elements);
@@ -208,13 +209,15 @@ static void run_stretch(const product_worker *worker, const tile_rows *rows, int
     kernel->expand(first + (uint64_t)i * shape->group_bytes, k, rows->count,
                    stretches + (uint64_t)i * kernel->stretch_stride);
   uint64_t ahead = iso_packed_step_offset(shape, rows->count / shape->block_elements);
-  uint64_t ahead_end = 2 * ahead, ahead_part = ahead / panels / 64 * 64 + 64;
-  for (int64_t at = rows->row; at < rows->row_end; at += panel_rows, ahead += ahead_part) {
-    int64_t count = least(panel_rows, rows->row_end - at);
+  uint64_t ahead_end = 2 * ahead, ahead_part = ahead / calls / 64 * 64 + 64;
+  for (int64_t at = rows->row; at < rows->row_end; at += call_rows, ahead += ahead_part) {
+    int64_t count = least(call_rows, rows->row_end - at);
     float *panel_sums = sums + (at - rows->row) * width;
     for (int64_t i = 0; i < n_groups; i++)
       prefetch_lines(packed + (uint64_t)i * shape->group_bytes, ahead, ahead_end, ahead_part);
     iso_panel panel = iso_activations_panel(kernel, &rows->activations, at, k);
+    if (kernel->call_rows)
+      panel.rows = parts(count, panel_rows) * panel_rows;
     if (k == 0)
       memset(panel_sums, 0, (size_t)(panel.rows * width) * sizeof(float));
     kernel->many(tile, kernel->stretch_stride, n_groups, rows->count, &panel, panel_sums);

@@ -18,8 +18,8 @@
  * Activations lie in panels of panel_rows (4, or 32 of the tile kernels), the last one of what is
  * left. The part of a panel of R rows that belongs to a stretch of S elements holds
  *   values       [S / 4][R][4] of 15 bits for quantized weights: as int16, or the high planes of
- *                the four as int8 and then their low planes; [S][R] f32 for float weights;
- *                tiles_amx.c has its own
+ *                the four as int8 and then their low planes; or of 8 bits, as int8; [S][R] f32
+ *                for float weights; tiles_amx.c and tiles8_amx.c have their own
  *   scales       [S / 32][R] f32: a value (128 high + low) times its scale is the activation
  *   corrections  [S / 2^sub_shift][R]: int32 -offset * sum(values) that integer sums start
  *                from, or f32 scale * sum(values) that multiplies the minimum; whichever the
@@ -68,14 +68,16 @@ typedef void (*iso_product_expand)(const uint8_t *group, int64_t begin, int64_t 
 
 /* sums[r * tile_groups * group_rows + i] += row r of a panel times row i of a tile of up to
  * tile_groups stretches, `stride` bytes from each other, over `count` elements. Columns past
- * n_groups may get anything. */
+ * n_groups may get anything. With call_rows, `panel` is that many panels at most, one after the
+ * other. */
 typedef void (*iso_product_many)(const uint8_t *stretches, uint64_t stride, int64_t n_groups,
                                  int64_t count, const iso_panel *panel, float *sums);
 
 struct iso_product_kernel {
   uint32_t panel_rows;       /* at most ISO_MAX_PANEL_ROWS */
   bool whole_panels;         /* the last panel has room for panel_rows too */
-  uint32_t value_bytes;      /* of an activation: 2 of quantized ones, 4 of f32 */
+  uint32_t call_rows;        /* rows, whole panels, that `many` takes at a time; 0: panel_rows */
+  uint32_t value_bytes;      /* of an activation: 1 or 2 of quantized ones, 4 of f32 */
   uint32_t sub_shift;        /* quantized: 2^this elements share a correction, 4 or 5; else 0 */
   int32_t offset;            /* quantized: what codes are stored plus; 0 where `minimum` */
   bool minimum;              /* quantized: the scheme has minimums */
@@ -98,8 +100,10 @@ const iso_product_kernel *iso_avx2_integer_kernel(iso_scheme scheme);
 const iso_product_kernel *iso_avx2_float_kernel(iso_scheme scheme);
 const iso_product_kernel *iso_avx512_integer_kernel(iso_scheme scheme);
 const iso_product_kernel *iso_avx512_float_kernel(iso_scheme scheme);
-/* Takes rows of whole 64 elements. */
+const iso_product_kernel *iso_avx512_integer_kernel8(iso_scheme scheme);
+/* These take rows of whole 64 elements. */
 const iso_product_kernel *iso_amx_tile_kernel(iso_scheme scheme);
+const iso_product_kernel *iso_amx_tile8_kernel(iso_scheme scheme);
 
 /* Quantized rows: for each 32 elements a scale of max |x| / ISO_ACTIVATION_MAXIMUM, values rounded
  * to nearest even. A block that holds NaN or an infinity gets such a scale, so that it shows in
@@ -107,6 +111,9 @@ const iso_product_kernel *iso_amx_tile_kernel(iso_scheme scheme);
 void iso_avx2_quantize_planes(const iso_product_kernel *kernel, const float *x, int64_t count,
                               int64_t row, const iso_panel *panel);
 void iso_avx2_quantize_words(const iso_product_kernel *kernel, const float *x, int64_t count,
+                             int64_t row, const iso_panel *panel);
+/* The same to 8 bits: a scale of max |x| / 127. */
+void iso_avx2_quantize_bytes(const iso_product_kernel *kernel, const float *x, int64_t count,
                              int64_t row, const iso_panel *panel);
 
 /* ---- Activations ---------------------------------------------------------------------------- */

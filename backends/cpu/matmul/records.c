@@ -12,13 +12,15 @@
    ISO_SCHEME_BIT(ISO_SCHEME_Q6_K))
 
 /* workspace() and launch() of a tier, for the kernels that `family` finds by weight scheme. */
-#define DEFINE_PRODUCT(name, family)                                                               \
+#define DEFINE_MATMUL(name, family)                                                                \
   static uint64_t name##_workspace(const iso_device *device, const iso_op_arguments *arguments) {  \
     return iso_matmul_workspace(family(arguments->inputs[1].scheme), device, arguments);           \
   }                                                                                                \
   static iso_status name##_launch(iso_queue *queue, const iso_op_arguments *arguments) {           \
     return iso_matmul_launch(family(arguments->inputs[1].scheme), queue, arguments);               \
-  }                                                                                                \
+  }
+#define DEFINE_PRODUCT(name, family)                                                               \
+  DEFINE_MATMUL(name, family)                                                                      \
   static uint64_t name##_grouped_workspace(const iso_device *device,                               \
                                            const iso_op_arguments *arguments) {                    \
     return iso_grouped_matmul_workspace(family(arguments->inputs[1].scheme), device, arguments);   \
@@ -33,25 +35,53 @@ DEFINE_PRODUCT(avx2_float, iso_avx2_float_kernel)
 DEFINE_PRODUCT(avx512_integer, iso_avx512_integer_kernel)
 DEFINE_PRODUCT(avx512_float, iso_avx512_float_kernel)
 DEFINE_PRODUCT(amx_tile, iso_amx_tile_kernel)
+DEFINE_MATMUL(avx512_integer8, iso_avx512_integer_kernel8)
+DEFINE_MATMUL(amx_tile8, iso_amx_tile8_kernel)
 
-/* Rows from which on tiles are worth requantizing weights for. */
+/* Rows from which on tiles are worth requantizing weights for, to 15 bits and to 8. */
 #define TILE_MIN_ROWS 32
+#define TILE8_MIN_ROWS 16
 
 static iso_refusal check_tile(const iso_device *device, const iso_op_arguments *arguments,
-                              int64_t rows, const char **out_detail) {
+                              int64_t rows, int64_t min_rows, const char **out_detail) {
   const iso_tensor *weight = &arguments->inputs[1];
   iso_refusal refusal = iso_cpu_check_tier(device, ISO_CPU_TIER_AMX, out_detail);
   if (refusal != ISO_ACCEPTED)
     return refusal;
-  if (rows >= TILE_MIN_ROWS && weight->dims[weight->n_dims - 1] % 64 == 0)
+  if (rows >= min_rows && weight->dims[weight->n_dims - 1] % 64 == 0)
     return ISO_ACCEPTED;
-  *out_detail = "tiles take 32 rows or more, of whole 64 elements";
+  *out_detail = "tiles take many rows, of whole 64 elements";
   return ISO_REFUSED_SHAPE;
+}
+
+/* Whether both sides may be rounded to 8 bits. */
+static iso_refusal check_8_bits(const iso_op_arguments *arguments, const char **out_detail) {
+  const iso_matmul_attributes *attributes = arguments->attributes;
+  if (attributes->operand_bits == 8)
+    return ISO_ACCEPTED;
+  *out_detail = "rounds operands to 8 bits, which was not asked for";
+  return ISO_REFUSED_ATTRIBUTE;
+}
+
+static iso_refusal check_integer8(const iso_device *device, const iso_op_arguments *arguments,
+                                  const char **out_detail) {
+  iso_refusal refusal = check_8_bits(arguments, out_detail);
+  return refusal == ISO_ACCEPTED ? iso_cpu_check_avx512(device, arguments, out_detail) : refusal;
+}
+
+static iso_refusal check_tile8(const iso_device *device, const iso_op_arguments *arguments,
+                               const char **out_detail) {
+  iso_refusal refusal = check_8_bits(arguments, out_detail);
+  if (refusal != ISO_ACCEPTED)
+    return refusal;
+  return check_tile(device, arguments, iso_cpu_row_count(&arguments->inputs[0]), TILE8_MIN_ROWS,
+                    out_detail);
 }
 
 static iso_refusal check_tile_matmul(const iso_device *device, const iso_op_arguments *arguments,
                                      const char **out_detail) {
-  return check_tile(device, arguments, iso_cpu_row_count(&arguments->inputs[0]), out_detail);
+  return check_tile(device, arguments, iso_cpu_row_count(&arguments->inputs[0]), TILE_MIN_ROWS,
+                    out_detail);
 }
 
 /* Rows of an expert on average. */
@@ -60,23 +90,26 @@ static iso_refusal check_tile_grouped(const iso_device *device, const iso_op_arg
   const iso_tensor *experts = &arguments->inputs[2];
   int64_t n_experts = arguments->inputs[1].dims[0];
   return check_tile(device, arguments,
-                    n_experts ? experts->dims[0] * experts->dims[1] / n_experts : 0, out_detail);
+                    n_experts ? experts->dims[0] * experts->dims[1] / n_experts : 0, TILE_MIN_ROWS,
+                    out_detail);
 }
 #endif
 
-#define PACKED_RECORD(OP, TIER, name_, schemes_, check_, workspace_, launch_)                      \
+#define PACKED_RECORD(OP, TIER, preference, name_, schemes_, activations_, check_, workspace_,     \
+                      launch_)                                                                     \
   {                                                                                                \
     .size = sizeof(iso_kernel), .op = ISO_OP_##OP, .name = name_, .schemes = schemes_,             \
-    .activations = ISO_CPU_FLOAT_SCHEMES, .layout = ISO_CPU_LAYOUT_GROUPS,                         \
-    .rank = ISO_CPU_RANK(ISO_CPU_TIER_##TIER, 0), .check = check_, .workspace = workspace_,        \
-    .packed_bytes = iso_packed_bytes, .pack = iso_packed_pack, .launch = launch_                   \
+    .activations = activations_, .layout = ISO_CPU_LAYOUT_GROUPS,                                  \
+    .rank = ISO_CPU_RANK(ISO_CPU_TIER_##TIER, preference), .check = check_,                        \
+    .workspace = workspace_, .packed_bytes = iso_packed_bytes, .pack = iso_packed_pack,            \
+    .launch = launch_                                                                              \
   }
 /* matmul and grouped_matmul of a family of kernels. */
 #define PACKED_RECORDS(TIER, tier, family, schemes, matmul_check, grouped_check)                   \
-  PACKED_RECORD(MATMUL, TIER, "matmul." #family "." #tier, schemes, matmul_check,                  \
-                tier##_##family##_workspace, tier##_##family##_launch),                            \
-      PACKED_RECORD(GROUPED_MATMUL, TIER, "grouped_matmul." #family "." #tier, schemes,            \
-                    grouped_check, tier##_##family##_grouped_workspace,                            \
+  PACKED_RECORD(MATMUL, TIER, 0, "matmul." #family "." #tier, schemes, ISO_CPU_FLOAT_SCHEMES,      \
+                matmul_check, tier##_##family##_workspace, tier##_##family##_launch),              \
+      PACKED_RECORD(GROUPED_MATMUL, TIER, 0, "grouped_matmul." #family "." #tier, schemes,         \
+                    ISO_CPU_FLOAT_SCHEMES, grouped_check, tier##_##family##_grouped_workspace,     \
                     tier##_##family##_grouped_launch)
 
 static const iso_kernel records[] = {
@@ -107,8 +140,16 @@ static const iso_kernel records[] = {
     PACKED_RECORDS(AVX512, avx512, integer, QUANTIZED, iso_cpu_check_avx512, iso_cpu_check_avx512),
     PACKED_RECORDS(AVX512, avx512, float, ISO_CPU_FLOAT_SCHEMES, iso_cpu_check_avx512,
                    iso_cpu_check_avx512),
+    PACKED_RECORD(MATMUL, AVX512, 10, "matmul.integer8.avx512", QUANTIZED, ISO_CPU_FLOAT_SCHEMES,
+                  check_integer8, avx512_integer8_workspace, avx512_integer8_launch),
     PACKED_RECORDS(AMX, amx, tile, QUANTIZED | ISO_SCHEME_BIT(ISO_SCHEME_BF16), check_tile_matmul,
                    check_tile_grouped),
+    PACKED_RECORD(MATMUL, AMX, 10, "matmul.tile8.amx", QUANTIZED | ISO_SCHEME_BIT(ISO_SCHEME_BF16),
+                  ISO_CPU_FLOAT_SCHEMES, check_tile8, amx_tile8_workspace, amx_tile8_launch),
+    /* bf16 times bf16: nothing is rounded. */
+    PACKED_RECORD(MATMUL, AMX, 20, "matmul.bf16.amx", ISO_SCHEME_BIT(ISO_SCHEME_BF16),
+                  ISO_SCHEME_BIT(ISO_SCHEME_BF16), check_tile_matmul, amx_tile8_workspace,
+                  amx_tile8_launch),
 #endif
 };
 

@@ -34,9 +34,9 @@
 #pragma GCC optimize("O1")
 #endif
 
-#define INLINE static inline __attribute__((always_inline))
+#include "backends/cpu/matmul/tile_codes.inc"
+
 #define PANEL_ROWS 32
-#define TILE_BYTES 1024
 #define PANEL_STEP_BYTES (4 * TILE_BYTES)
 
 /* ---- BF16 weights --------------------------------------------------------------------------- */
@@ -111,26 +111,12 @@ static void bf16_many(const uint8_t *weights, uint64_t stride, int64_t n_groups,
 /* Elements that share a scale on both sides, and of a step. */
 #define STRETCH 256
 #define STEP 64
-#define GROUP ISO_CPU_QUANTIZED_ROWS
 /* An expanded stretch of a group: for each step a tile of high and one of low planes, then the
  * scales of 16 columns. */
 #define STRETCH_CODES (STRETCH / STEP * 2 * TILE_BYTES)
 #define STRETCH_BYTES (STRETCH_CODES + 64)
 #define TILE_GROUPS 2
 #define WIDTH (TILE_GROUPS * GROUP)
-
-/* The largest magnitude of `count` numbers, which are whole vectors, found among the bits: NaN is
- * above infinity, and nothing that is not finite gets lost. */
-INLINE float largest_magnitude(const float *x, int64_t count) {
-  const vec magnitude = vec_all_int(0x7fffffff);
-  vec largest = vec_zero();
-  for (int64_t k = 0; k < count; k += 16)
-    largest = _mm512_max_epi32(largest, vec_and(vec_load(x + k), magnitude));
-  int32_t bits = _mm512_reduce_max_epi32(largest);
-  float result;
-  memcpy(&result, &bits, sizeof result);
-  return result;
-}
 
 /* A row of a panel: its scale is that of the stretch, in the panel's first scales. */
 static void int8_prepare(const iso_product_kernel *kernel, const float *x, int64_t count,
@@ -155,62 +141,6 @@ static void int8_prepare(const iso_product_kernel *kernel, const float *x, int64
 
 /* ---- Quantized weights ---------------------------------------------------------------------- */
 
-typedef void (*decode_codes)(const uint8_t *codes, int part, vec out[8]);
-typedef void (*decode_scales)(const uint8_t *halves, const uint8_t *bytes, int lane, int sub,
-                              vecf *out_scale, vecf *out_minimum);
-
-typedef struct scheme_traits {
-  int block, parts, sub; /* elements of a block, parts of 32 in a portion, elements of a scale */
-  int offset;            /* zero is stored as this, or 0 where there are minimums */
-  bool minimum;
-  uint32_t half_bytes, byte_bytes, code_bytes;
-  decode_codes codes;
-  decode_scales scales;
-} scheme_traits;
-
-/* What is taken from codes, so that they lie around zero: the middle of their range. Bits: 8 of
- * Q8_0 and IQ4_NL, and as many bytes of code words as 32 elements of a row need otherwise. */
-INLINE int center_of(scheme_traits traits) {
-  int bits = (int)(traits.code_bytes * 8) / (GROUP * 32 * traits.parts);
-  return traits.offset ? traits.offset : 1 << (bits - 1);
-}
-
-/* Calls DO(portion's halves, portion's bytes, elements before it) for a stretch. */
-#define FOR_PORTIONS(traits, group, begin, count, DO)                                              \
-  do {                                                                                             \
-    uint32_t portion_bytes_ = (traits).byte_bytes + (traits).code_bytes;                           \
-    int64_t portion_ = 32 * (traits).parts;                                                        \
-    for (int64_t k_ = 0; k_ < (count); k_ += portion_) {                                           \
-      iso_packed_block at_ =                                                                       \
-          iso_packed_block_at(group, ((begin) + k_) / (traits).block, (traits).half_bytes,         \
-                              (uint32_t)((traits).block / portion_) * portion_bytes_);             \
-      DO(at_.halves,                                                                               \
-         at_.body + (uint64_t)(((begin) + k_) % (traits).block / portion_) * portion_bytes_, k_);  \
-    }                                                                                              \
-  } while (0)
-
-/* A bound on the magnitudes of a portion's weights, and NaN or 0. */
-INLINE void bound_portion(scheme_traits traits, const uint8_t *halves, const uint8_t *portion,
-                          vecf *bound, vecf *poison) {
-  const vecf center = _mm512_set1_ps((float)center_of(traits));
-  int n_subs = traits.parts * 32 / traits.sub;
-#pragma GCC unroll 8
-  for (int sub = 0; sub < n_subs; sub++) {
-    vecf scale, minimum;
-    traits.scales(halves, portion, 0, sub, &scale, &minimum);
-    vecf reach = vecf_mul(scale, center);
-    *poison = vecf_fma(vecf_zero(), reach, *poison);
-    *bound = _mm512_max_ps(*bound, _mm512_abs_ps(reach));
-    if (traits.minimum) {
-      /* Codes 0 and 2 center - 1 give the ends of a range that is nowhere shorter than this. */
-      *poison = vecf_fma(vecf_zero(), minimum, *poison);
-      *bound = _mm512_max_ps(*bound, _mm512_abs_ps(minimum));
-      *bound = _mm512_max_ps(
-          *bound, _mm512_abs_ps(vecf_fma(scale, _mm512_add_ps(center, center), minimum)));
-    }
-  }
-}
-
 /* Every other byte of two vectors of words in -127 .. 127, put together. */
 INLINE vec join_bytes(vec even, vec odd) {
   return _mm512_mask_blend_epi8(0xaaaaaaaaaaaaaaaa, even, _mm512_slli_epi16(odd, 8));
@@ -233,12 +163,6 @@ INLINE void requantize_quad(vec codes, int center, int shift, vec ratio, vec min
   }
   vec_store(out_high, join_bytes(high[0], high[1]));
   vec_store(out_low, join_bytes(low[0], low[1]));
-}
-
-/* Numbers of -32768 .. 32767, rounded, in both words of a lane. */
-INLINE vec both_words(vecf values) {
-  vec rounded = vec_and(_mm512_cvtps_epi32(values), vec_all_int(0xffff));
-  return vec_or(rounded, vec_left(rounded, 16));
 }
 
 INLINE void requantize_portion(scheme_traits traits, const uint8_t *halves, const uint8_t *portion,
@@ -349,8 +273,6 @@ static void int8_many(const uint8_t *weights, uint64_t stride, int64_t n_groups,
       }
   }
 }
-
-#include "backends/cpu/matmul/schemes.inc"
 
 #define DEFINE_EXPAND(NAME, name, block, parts, sub, offset, minimum, half_bytes, byte_bytes,      \
                       code_bytes, class)                                                           \

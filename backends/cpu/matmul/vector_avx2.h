@@ -12,6 +12,7 @@
 #define VEC_FLOAT_TILE 2
 #define VEC_FEW_ROWS 1
 #define VEC_QUANTIZE iso_avx2_quantize_words
+#define VEC_QUAD_BYTES 8
 
 typedef __m256i vec;
 typedef __m256 vecf;

@@ -8,16 +8,15 @@
 #include <immintrin.h>
 #include <stdint.h>
 
+#if !defined(VEC_NAME) /* integer8_avx512.c has its own, and activations of one plane */
 #define VEC_NAME(name) iso_avx512_##name
+#endif
 #define VEC_LANES 16
 /* Vectors of accumulators a tile of 4 activation rows holds in registers. */
 #define VEC_INTEGER_TILE 2
 #define VEC_FLOAT_TILE 4
 /* Up to how many rows a group is streamed for each panel: more rows need more registers. */
 #define VEC_FEW_ROWS 16
-/* Activations as the dot product takes them. */
-#define VEC_QUANTIZE iso_avx2_quantize_planes
-
 typedef __m512i vec;
 typedef __m512 vecf;
 
@@ -40,6 +39,24 @@ static inline vec vec_look_up(const uint8_t table[16], vec index) {
       _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)table)), index);
 }
 
+#if defined(VEC_ONE_PLANE)
+/* Activations as the dot product takes them: four int8. */
+#define VEC_QUANTIZE iso_avx2_quantize_bytes
+#define VEC_QUAD_BYTES 4
+
+typedef struct vec_sum {
+  vec sum;
+} vec_sum;
+static inline vec_sum vec_sum_from(vec start) { return (vec_sum){start}; }
+static inline vec vec_sum_of(vec_sum sum) { return sum.sum; }
+static inline void vec_dot(vec_sum *sum, vec codes, const uint8_t *x) {
+  sum->sum = _mm512_dpbusd_epi32(sum->sum, codes, vec_all_word(x));
+}
+#else
+/* Four high planes, four low ones. */
+#define VEC_QUANTIZE iso_avx2_quantize_planes
+#define VEC_QUAD_BYTES 8
+
 /* Sums of products of unsigned codes and 15-bit activations, exact in 32 bits, one for each plane
  * of the activations. */
 typedef struct vec_sum {
@@ -54,6 +71,7 @@ static inline void vec_dot(vec_sum *sum, vec codes, const uint8_t *x) {
   sum->high = _mm512_dpbusd_epi32(sum->high, codes, vec_all_word(x));
   sum->low = _mm512_dpbusd_epi32(sum->low, codes, vec_all_word(x + 4));
 }
+#endif
 
 static inline vecf vecf_zero(void) { return _mm512_setzero_ps(); }
 static inline vecf vecf_load(const float *from) { return _mm512_loadu_ps(from); }

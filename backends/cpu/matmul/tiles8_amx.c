@@ -1,0 +1,282 @@
+/* Products of many rows in 8 bits on AMX tiles, tier amx: where a graph allows that of its
+ * operands.
+ *
+ * BF16 weights: one bf16 for a number on both sides, summed in f32. 16 cycles for 16 x 16 x 32: the
+ * floor is 1,024 operations a cycle.
+ *
+ * Quantized weights: one int8 on both sides, summed in int32, under one scale for a stretch of 512
+ * elements of a row. 16 cycles for 16 x 16 x 64: the floor is 2,048 operations a cycle.
+ *
+ * Activations are panels of 32 rows. A step of a panel is 64 bytes of each row: a tile of rows 0 to
+ * 15, and one of the others. Quantized weights are requantized for a stretch of 64 columns at a
+ * time, which stays in the first-level cache while all activations pass by from the second.
+ *
+ * Sums of a stretch are scaled and added while the tiles multiply the next rows, else that would
+ * take half as long again. */
+#include "backends/cpu/matmul/vector_avx512.h"
+
+#include "backends/cpu/matmul/product.h"
+
+#include <string.h>
+
+#if defined(ISO_TILES_HEADER)
+#include ISO_TILES_HEADER
+#else
+#include "backends/cpu/matmul/tiles.h"
+#endif
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#pragma GCC optimize("O1")
+#endif
+
+#include "backends/cpu/matmul/tile_codes.inc"
+
+#define PANEL_ROWS 32
+#define PANEL_STEP_BYTES (2 * TILE_BYTES)
+/* Rows of a call, over which scaling overlaps with products. */
+#define CALL_ROWS 256
+
+/* ---- BF16 weights --------------------------------------------------------------------------- */
+
+#define BF16_STRETCH 256
+/* 64 columns of packed weights, pairs of elements. */
+#define BF16_ROW_BYTES 256
+
+static void bf16_prepare(const iso_product_kernel *kernel, const float *x, int64_t count,
+                         int64_t row, const iso_panel *panel) {
+  (void)kernel;
+  uint8_t *out = panel->values + row / 16 * TILE_BYTES + row % 16 * 64;
+  for (int64_t k = 0; k < count; k += 32, out += PANEL_STEP_BYTES)
+    vec_store(out, (vec)_mm512_cvtne2ps_pbh(vecf_load(x + k + 16), vecf_load(x + k)));
+}
+
+/* 32 rows times 32 columns. Four tiles of sums, two of activations, two of weights. */
+INLINE void bf16_square(const uint8_t *x, const uint8_t *weights, int64_t count, float *sums) {
+  enum { WIDTH = ISO_CPU_FLOAT_ROWS, ROW_BYTES = WIDTH * sizeof(float) };
+  tile_load(0, sums, ROW_BYTES);
+  tile_load(1, sums + 16, ROW_BYTES);
+  tile_load(2, sums + 16 * WIDTH, ROW_BYTES);
+  tile_load(3, sums + 16 * WIDTH + 16, ROW_BYTES);
+  for (int64_t k = 0; k < count; k += 32, x += PANEL_STEP_BYTES, weights += 16 * BF16_ROW_BYTES) {
+    tile_load(4, x, 64);
+    tile_load(6, weights, BF16_ROW_BYTES);
+    tile_dot_bf16(0, 4, 6);
+    tile_load(7, weights + 64, BF16_ROW_BYTES);
+    tile_dot_bf16(1, 4, 7);
+    tile_load(5, x + TILE_BYTES, 64);
+    tile_dot_bf16(2, 5, 6);
+    tile_dot_bf16(3, 5, 7);
+  }
+  tile_store(0, sums, ROW_BYTES);
+  tile_store(1, sums + 16, ROW_BYTES);
+  tile_store(2, sums + 16 * WIDTH, ROW_BYTES);
+  tile_store(3, sums + 16 * WIDTH + 16, ROW_BYTES);
+}
+
+static void bf16_many(const uint8_t *weights, uint64_t stride, int64_t n_groups, int64_t count,
+                      const iso_panel *panel, float *sums) {
+  (void)stride, (void)n_groups;
+  tile_fence();
+  const uint8_t *x = panel->values;
+  for (int64_t row = 0; row < panel->rows; row += PANEL_ROWS) {
+    for (int half = 0; half < 2; half++)
+      bf16_square(x, weights + half * 128, count, sums + 32 * half);
+    x += count * (PANEL_ROWS * (int64_t)sizeof(uint16_t));
+    sums += PANEL_ROWS * ISO_CPU_FLOAT_ROWS;
+  }
+}
+
+/* ---- Quantized activations ------------------------------------------------------------------ */
+
+/* Elements that share a scale on both sides, and of a step. */
+#define STRETCH 512
+#define STEP 64
+#define TILE_GROUPS 4
+#define WIDTH (TILE_GROUPS * GROUP)
+/* An expanded stretch of a group: a tile for each step, then the scales of 16 columns. */
+#define STRETCH_CODES (STRETCH / STEP * TILE_BYTES)
+#define STRETCH_BYTES (STRETCH_CODES + 64)
+#define LARGEST 127
+
+static void int8_prepare(const iso_product_kernel *kernel, const float *x, int64_t count,
+                         int64_t row, const iso_panel *panel) {
+  (void)kernel;
+  uint8_t *out = panel->values + row / 16 * TILE_BYTES + row % 16 * 64;
+  float largest = largest_magnitude(x, count);
+  /* Below this the inverse would overflow; such a stretch is zero to every product. */
+  bool zero = largest < 1e-30f;
+  vecf inverse = _mm512_set1_ps(zero ? 0.0f : (float)LARGEST / largest);
+  panel->scales[row] = zero ? 0.0f : largest * (1.0f / (float)LARGEST);
+  for (int64_t k = 0; k < count; k += STEP, out += PANEL_STEP_BYTES)
+    for (int i = 0; i < STEP; i += 16) {
+      vec value = _mm512_cvtps_epi32(vecf_mul(vecf_load(x + k + i), inverse));
+      _mm_storeu_si128((__m128i *)(void *)(out + i), _mm512_cvtepi32_epi8(value));
+    }
+}
+
+/* ---- Quantized weights ---------------------------------------------------------------------- */
+
+/* Four codes of each row times `ratio` plus `start`, both in words of 8 bits behind the point, to
+ * the byte before it. `start` has a half for rounding, and takes what codes are stored plus. */
+INLINE void requantize_quad(vec codes, vec ratio, vec start, uint8_t *out) {
+  vec even = _mm512_mullo_epi16(vec_and(codes, _mm512_set1_epi16(255)), ratio);
+  vec odd = _mm512_mullo_epi16(_mm512_srli_epi16(codes, 8), ratio);
+  even = _mm512_srli_epi16(_mm512_add_epi16(even, start), 8);
+  odd = _mm512_add_epi16(odd, start);
+  vec_store(out, _mm512_mask_blend_epi8(0xaaaaaaaaaaaaaaaa, even, odd));
+}
+
+/* Results are within +-127 for the scale is a bound's; words may wrap on the way there. */
+INLINE void requantize_portion(scheme_traits traits, const uint8_t *halves, const uint8_t *portion,
+                               vecf inverse, uint8_t *out, int64_t k) {
+  const vec half = _mm512_set1_epi16(128), zero = _mm512_set1_epi16((int16_t)traits.offset);
+  inverse = vecf_mul(inverse, _mm512_set1_ps(256));
+#pragma GCC unroll 4
+  for (int part = 0; part < traits.parts; part++, k += 32) {
+    vec codes[8];
+    traits.codes(portion + traits.byte_bytes, part, codes);
+    uint8_t *target = out + k / STEP * TILE_BYTES + k % STEP / 4 * 64;
+    int subs = 32 / traits.sub;
+#pragma GCC unroll 2
+    for (int s = 0; s < subs; s++) {
+      vecf scale, minimum;
+      traits.scales(halves, portion, 0, part * subs + s, &scale, &minimum);
+      vec ratio = both_words(vecf_mul(scale, inverse));
+      vec start = traits.minimum ? _mm512_add_epi16(half, both_words(vecf_mul(minimum, inverse)))
+                                 : _mm512_sub_epi16(half, _mm512_mullo_epi16(ratio, zero));
+      int end = (s + 1) * traits.sub / 4;
+#pragma GCC unroll 8
+      for (int j = s * traits.sub / 4; j < end; j++)
+        requantize_quad(codes[j], ratio, start, target + j * 64);
+    }
+  }
+}
+
+INLINE void expand(scheme_traits traits, const uint8_t *group, int64_t begin, int64_t count,
+                   uint8_t *out) {
+  vecf bound = vecf_zero(), poison = vecf_zero();
+#define BOUND(halves, portion, k) bound_portion(traits, halves, portion, &bound, &poison)
+  FOR_PORTIONS(traits, group, begin, count, BOUND);
+#undef BOUND
+  const vecf maximum = _mm512_set1_ps((float)LARGEST);
+  __mmask16 some = _mm512_cmp_ps_mask(bound, _mm512_set1_ps(1e-30f), _CMP_NLT_UQ);
+  vecf inverse = _mm512_maskz_div_ps(some, maximum, bound);
+  vecf_store((float *)(void *)(out + STRETCH_CODES),
+             _mm512_add_ps(_mm512_maskz_div_ps(some, bound, maximum), poison));
+#define REQUANTIZE(halves, portion, k) requantize_portion(traits, halves, portion, inverse, out, k)
+  FOR_PORTIONS(traits, group, begin, count, REQUANTIZE);
+#undef REQUANTIZE
+}
+
+/* ---- Quantized products --------------------------------------------------------------------- */
+
+/* Sums of 16 rows, of four groups each. */
+typedef int32_t tile_sums[TILE_GROUPS][TILE_BYTES / 4];
+
+/* Rows [row, end) of 16, scaled and added. */
+INLINE void add_rows(const tile_sums tiles, int64_t row, int64_t end, const vecf *scale,
+                     const float *x_scales, float *sums) {
+  for (; row < end; row++) {
+    vecf x_scale = vecf_all(x_scales + row);
+#pragma GCC unroll 4
+    for (int g = 0; g < TILE_GROUPS; g++) {
+      float *out = sums + row * WIDTH + g * GROUP;
+      vecf sum = vecf_from_int(vec_load(&tiles[g][row * 16]));
+      vecf_store(out, vecf_fma(sum, vecf_mul(scale[g], x_scale), vecf_load(out)));
+    }
+  }
+}
+
+/* One step of 16 rows times four groups. */
+INLINE void int8_step(const uint8_t *x, const uint8_t *weights, uint64_t stride) {
+  tile_load(4, x, 64);
+  tile_load(5, weights, 64);
+  tile_dot_int8(0, 4, 5);
+  tile_load(6, weights + stride, 64);
+  tile_dot_int8(1, 4, 6);
+  tile_load(7, weights + 2 * stride, 64);
+  tile_dot_int8(2, 4, 7);
+  tile_load(5, weights + 3 * stride, 64);
+  tile_dot_int8(3, 4, 5);
+}
+
+/* Missing groups give what their memory holds. Sums stay below 127 127 512. */
+static void int8_many(const uint8_t *weights, uint64_t stride, int64_t n_groups, int64_t count,
+                      const iso_panel *panel, float *sums) {
+  (void)n_groups;
+  _Alignas(64) tile_sums tiles[2];
+  vecf scale[TILE_GROUPS];
+  tile_fence();
+  for (int g = 0; g < TILE_GROUPS; g++)
+    scale[g] =
+        vecf_load((const float *)(const void *)(weights + (uint64_t)g * stride + STRETCH_CODES));
+  int64_t steps = count / STEP, step_rows = (16 + steps - 1) / steps, n = panel->rows / 16;
+  for (int64_t i = 0; i < n; i++) {
+    const uint8_t *x = panel->values + i / 2 * PANEL_ROWS * count + i % 2 * TILE_BYTES;
+    const float *last_scales = panel->scales + (i - 1) * 16;
+    float *last_sums = sums + (i - 1) * (16 * WIDTH);
+    int64_t row = i ? 0 : 16;
+    tile_zero(0);
+    tile_zero(1);
+    tile_zero(2);
+    tile_zero(3);
+    for (int64_t k = 0; k < steps; k++, x += PANEL_STEP_BYTES) {
+      int8_step(x, weights + k * TILE_BYTES, stride);
+      int64_t end = row + step_rows < 16 ? row + step_rows : 16;
+      add_rows(tiles[(i + 1) % 2], row, end, scale, last_scales, last_sums);
+      row = end;
+    }
+    tile_store(0, tiles[i % 2][0], 64);
+    tile_store(1, tiles[i % 2][1], 64);
+    tile_store(2, tiles[i % 2][2], 64);
+    tile_store(3, tiles[i % 2][3], 64);
+    tile_fence();
+  }
+  add_rows(tiles[(n + 1) % 2], 0, 16, scale, panel->scales + (n - 1) * 16,
+           sums + (n - 1) * (16 * WIDTH));
+}
+
+#define DEFINE_EXPAND(NAME, name, block, parts, sub, offset, minimum, half_bytes, byte_bytes,      \
+                      code_bytes, class)                                                           \
+  static void name##_expand(const uint8_t *group, int64_t begin, int64_t count, uint8_t *out) {    \
+    expand((scheme_traits){block, parts, sub, offset, minimum, half_bytes, byte_bytes, code_bytes, \
+                           name##_codes, name##_scales},                                           \
+           group, begin, count, out);                                                              \
+  }
+INTEGER_SCHEMES(DEFINE_EXPAND)
+
+#define QUANTIZED_KERNEL(NAME, name, block, parts, sub, offset, minimum, half_bytes, byte_bytes,   \
+                         code_bytes, class)                                                        \
+  [ISO_SCHEME_##NAME] = {.panel_rows = PANEL_ROWS,                                                 \
+                         .whole_panels = true,                                                     \
+                         .call_rows = CALL_ROWS,                                                   \
+                         .value_bytes = 1,                                                         \
+                         .sub_shift = 5,                                                           \
+                         .tile_groups = TILE_GROUPS,                                               \
+                         .item_tiles = 4,                                                          \
+                         .stretch_elements = STRETCH,                                              \
+                         .stretch_stride = STRETCH_BYTES,                                          \
+                         .tile_bytes = TILE_GROUPS * STRETCH_BYTES,                                \
+                         .prepare = int8_prepare,                                                  \
+                         .expand = name##_expand,                                                  \
+                         .many = int8_many,                                                        \
+                         .begin = tile_begin,                                                      \
+                         .end = tile_end},
+
+const iso_product_kernel *iso_amx_tile8_kernel(iso_scheme scheme) {
+  static const iso_product_kernel kernels[ISO_SCHEME_COUNT] = {
+      INTEGER_SCHEMES(QUANTIZED_KERNEL)[ISO_SCHEME_BF16] = {.panel_rows = PANEL_ROWS,
+                                                            .whole_panels = true,
+                                                            .call_rows = PANEL_ROWS,
+                                                            .value_bytes = 2,
+                                                            .tile_groups = 1,
+                                                            .item_tiles = 4,
+                                                            .stretch_elements = BF16_STRETCH,
+                                                            .prepare = bf16_prepare,
+                                                            .many = bf16_many,
+                                                            .begin = tile_begin,
+                                                            .end = tile_end},
+  };
+  return (unsigned)scheme < ISO_SCHEME_COUNT && kernels[scheme].value_bytes ? &kernels[scheme]
+                                                                            : NULL;
+}

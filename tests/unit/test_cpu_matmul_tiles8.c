@@ -1,0 +1,94 @@
+/* The 8-bit tile kernels on emulated tiles, through the driver, on CPUs with AVX-512 and BF16.
+ *
+ * This file defines iso_amx_tile8_kernel() before the library's own is linked, so that the records
+ * of tier amx run the emulation. */
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,f16c,bmi2,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512bf16")
+#define ISO_TILES_HEADER "tests/unit/tile_emulation.h"
+#include "backends/cpu/matmul/tiles8_amx.c"
+#pragma GCC pop_options
+
+#include "tile_case.h"
+
+/* Both sides are rounded: to bf16, or to units of 1/127 of the largest of a stretch (here, of the
+ * row). Bounds come from the scales, not from the weights: at most twice the largest. A ratio of
+ * scales has 8 bits behind the point, so that a large code is off by up to half a unit more. */
+static void check_row(iso_scheme scheme, const float *y, const float *x, const float *weights,
+                      int64_t n, int64_t k) {
+  double x_unit = largest(x, k) / LARGEST;
+  for (int64_t j = 0; j < n; j++) {
+    const float *w = weights + j * k;
+    double w_unit = 2 * largest(w, k) / LARGEST, sum = 0, squares = 0, terms = 0;
+    for (int64_t i = 0; i < k; i++) {
+      double term = (double)x[i] * (double)w[i];
+      sum += term;
+      terms += fabs(term);
+      squares += scheme == ISO_SCHEME_BF16
+                     ? term * term * 0x1p-16 / 3
+                     : pow(0.3 * x_unit * (double)w[i], 2) + pow(0.3 * w_unit * (double)x[i], 2);
+    }
+    double allowed = 6 * sqrt(squares) + 4e-7 * terms;
+    if (!(fabs((double)y[j] - sum) <= allowed))
+      fail_msg("%s: feature %d is %g, not %g (%g allowed)", iso_scheme_get_info(scheme)->name,
+               (int)j, (double)y[j], sum, allowed);
+  }
+}
+
+static void every_scheme_is_right(void **state) {
+  (void)state;
+  for (iso_scheme scheme = 0; can_run && scheme < ISO_SCHEME_COUNT; scheme++) {
+    if (!iso_amx_tile8_kernel(scheme))
+      continue;
+    bool super = iso_scheme_get_info(scheme)->block_elements == 256;
+    check_matmul("matmul.tile8.amx", 8, scheme, 16, 16, super ? 256 : 64, check_row);
+    check_matmul("matmul.tile8.amx", 8, scheme, 33, 131, super ? 768 : 704, check_row);
+    check_matmul("matmul.tile8.amx", 8, scheme, 289, 64, 1024, check_row);
+  }
+}
+
+/* What is not finite shows in every product of its row, and in no other. */
+static void infinities_show(void **state) {
+  (void)state;
+  if (!can_run)
+    return;
+  enum { M = 32, K = 512 };
+  const iso_product_kernel *kernel = iso_amx_tile8_kernel(ISO_SCHEME_Q8_0);
+  static uint8_t values[M * K];
+  static float scales[M * K / 32], x[K];
+  iso_panel panel = {.values = values, .scales = scales, .rows = M};
+  kernel->prepare(kernel, x, K, 0, &panel);
+  assert_true(scales[0] == 0.0f);
+  x[7] = INFINITY;
+  kernel->prepare(kernel, x, K, 1, &panel);
+  assert_false(isfinite(scales[1]));
+  x[7] = NAN;
+  kernel->prepare(kernel, x, K, 2, &panel);
+  assert_true(isnan(scales[2]));
+}
+
+static void only_what_was_asked_for_is_rounded(void **state) {
+  (void)state;
+  if (!can_run)
+    return;
+  const iso_kernel *kernel = find_record("matmul.tile8.amx");
+  iso_matmul_attributes attributes = {sizeof attributes, 0};
+  iso_op_arguments arguments = {
+      .size = sizeof arguments, .op = ISO_OP_MATMUL, .attributes = &attributes};
+  const char *detail = "";
+  arguments.inputs[0] = (iso_tensor){.scheme = ISO_SCHEME_F32, .n_dims = 2, .dims = {64, 64}};
+  arguments.inputs[1] = (iso_tensor){.scheme = ISO_SCHEME_Q8_0, .n_dims = 2, .dims = {64, 64}};
+  assert_int_equal(kernel->check(cpu.device, &arguments, &detail), ISO_REFUSED_ATTRIBUTE);
+  attributes.operand_bits = 8;
+  assert_int_equal(kernel->check(cpu.device, &arguments, &detail), ISO_ACCEPTED);
+  arguments.inputs[0].dims[0] = 15;
+  assert_int_equal(kernel->check(cpu.device, &arguments, &detail), ISO_REFUSED_SHAPE);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(every_scheme_is_right),
+      cmocka_unit_test(infinities_show),
+      cmocka_unit_test(only_what_was_asked_for_is_rounded),
+  };
+  return cmocka_run_group_tests(tests, open_device, close_device);
+}
