@@ -119,7 +119,7 @@ static iso_status draw(iso_engine *engine, engine_sequence *sequence, int32_t ro
     sequence->request->usage.n_accepted += n_accepted;
     engine->stats.n_drafted += (uint64_t)n_drafts;
     engine->stats.n_accepted += (uint64_t)n_accepted;
-    iso_speculation_learn(engine, sequence, n_accepted);
+    iso_speculation_learn(sequence, n_accepted);
   }
   return ISO_OK;
 }

@@ -17,6 +17,7 @@ typedef struct iso_drafter {
   iso_batch_sequence *entries; /* of one run */
   engine_sequence **rows;      /* whose logit row it is */
   int32_t n_entries, n_tokens, n_rows;
+  double draft_us; /* of a run that drafts a token a sequence, lately */
 } iso_drafter;
 
 /* What the draft model has cached of a sequence. */

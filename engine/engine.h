@@ -43,7 +43,8 @@ enum {
   ENGINE_MAX_CHOICES = 128, /* n, best_of, beam_width */
   ENGINE_MAX_TOP_LOGPROBS = 20,
   ENGINE_MAX_STOPS = 64,
-  ENGINE_MAX_DRAFTS = 32
+  ENGINE_MAX_DRAFTS = 32,
+  ENGINE_DRAFT_KINDS = 5
 };
 /* A priority of p counts as coming p times this later: so nobody waits for ever. */
 #define ENGINE_PRIORITY_US INT64_C(10000000)
@@ -63,12 +64,22 @@ typedef struct beam_candidate {
   int32_t parent; /* index of the beam */
 } beam_candidate;
 
-/* How far ahead drafts are worth trying. */
+/* How often a kind of draft was right when those before it were; lately. */
+typedef struct engine_draft_chance {
+  float n_right, n_tried; /* n_tried 0: nothing is known */
+} engine_draft_chance;
+
 typedef struct engine_speculation {
-  int32_t limit; /* drafts to try in the next step */
-  int32_t pause; /* steps until the next try, while limit is 0 */
-  int32_t backoff;
+  int kind; /* of the drafts of this step */
+  engine_draft_chance chances[ENGINE_DRAFT_KINDS];
 } engine_speculation;
+
+/* What steps that decode take: a line through those seen. */
+typedef struct engine_step_times {
+  double sums[5];         /* of 1, rows, rows^2, us, us * rows */
+  bool is_fixed;          /* for tests: */
+  double base_us, row_us; /* base_us + rows * row_us */
+} engine_step_times;
 
 /* What a sequence has in one step. */
 typedef struct engine_rows {
@@ -167,7 +178,7 @@ typedef struct engine_batch {
   bool *drops;         /* of each, once the step is done: nobody wants its rows */
   int32_t *tokens;     /* of rows with drafts: max_tokens */
   int32_t n, n_tokens, n_token_copies, n_logit_rows;
-  bool wants_logits, wants_hidden, has_drafts;
+  bool wants_logits, wants_hidden, has_drafts, has_prompts;
   double start_us;
 } engine_batch;
 
@@ -200,6 +211,8 @@ struct iso_engine {
   iso_text piece;                /* scratch: what a token completed */
   iso_event_token *event_tokens; /* scratch of events */
   size_t event_token_capacity;
+  engine_step_times step_times;
+  int32_t n_decoding;      /* sequences that decode in the step being planned */
   double us_per_token;     /* cost of a row, running average */
   double last_step_end_us; /* 0: nothing ran just before */
   double busy_seen_us;     /* when the device was last seen at work */
@@ -321,7 +334,10 @@ ISO_MUST_CHECK iso_status iso_beam_advance(iso_engine *engine, engine_request *r
 int32_t iso_speculation_wanted(const iso_engine *engine, engine_sequence *sequence, int32_t most);
 /* Proposes up to `most` drafts in sequence->drafts; returns how many. */
 int32_t iso_speculation_propose(const iso_engine *engine, engine_sequence *sequence, int32_t most);
-void iso_speculation_learn(const iso_engine *engine, engine_sequence *sequence, int32_t n_accepted);
+/* The first n_accepted of the drafts were right. */
+void iso_speculation_learn(engine_sequence *sequence, int32_t n_accepted);
+/* A step took `us` for `n_rows` rows of sequences that decode. */
+void iso_speculation_learn_step(iso_engine *engine, int32_t n_rows, double us);
 
 /* ---- event.c ------------------------------------------------------------------------------- */
 

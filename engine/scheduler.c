@@ -227,6 +227,7 @@ static iso_status place_prompt(plan *self, engine_sequence *sequence, place at) 
     rows = 1 + self->logit_rows_left;
   sequence->rows.n = rows;
   sequence->rows.n_drafts = 0;
+  self->engine->batch.has_prompts = true;
   self->tokens_left -= rows;
   if (wants_all_rows(sequence))
     self->logit_rows_left -= rows - 1;
@@ -252,11 +253,11 @@ static void form_batch(iso_engine *engine) {
 }
 
 /* Resets the step and counts the rows that decode. */
-static int32_t begin(iso_engine *engine) {
+static void begin(iso_engine *engine) {
   engine_batch *batch = &engine->batch;
   int32_t n = 0;
   batch->n = batch->n_tokens = batch->n_token_copies = batch->n_logit_rows = 0;
-  batch->wants_logits = batch->wants_hidden = batch->has_drafts = false;
+  batch->wants_logits = batch->wants_hidden = batch->has_drafts = batch->has_prompts = false;
   engine->must_wait = false;
   for (size_t r = 0; r < engine->n_requests; r++)
     for (int32_t s = 0; s < engine->requests[r]->n_sequences; s++) {
@@ -264,16 +265,17 @@ static int32_t begin(iso_engine *engine) {
       sequence->is_placed = false;
       n += is_runnable(engine, sequence) && decodes(sequence);
     }
-  return n < engine->max_sequences ? n : engine->max_sequences;
+  engine->n_decoding = n < engine->max_sequences ? n : engine->max_sequences;
 }
 
 iso_status iso_engine_schedule(iso_engine *engine) {
   if (engine->options.batching == ISO_BATCHING_STATIC)
     form_batch(engine);
+  begin(engine);
   if (engine->options.speculation == ISO_SPECULATION_DRAFT)
     ISO_TRY(iso_drafter_run(engine));
   plan self = {.engine = engine,
-               .tokens_left = engine->max_tokens - begin(engine),
+               .tokens_left = engine->max_tokens - engine->n_decoding,
                .logit_rows_left = engine->max_logit_rows - engine->max_sequences};
   for (size_t r = 0; r < engine->n_requests; r++)
     for (int32_t s = 0; s < engine->requests[r]->n_sequences; s++) {

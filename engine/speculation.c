@@ -1,59 +1,139 @@
-/* Drafts, and how many are worth it. */
+/* Drafts, and how many are worth it. A draft costs a row and is right with some chance; a chain of
+ * k drafts brings as many tokens as are right before the first wrong one. The chance is learned,
+ * for each sequence and kind of draft, the price of a row from the steps of the engine, and as many
+ * are tried as bring most tokens in the time they take: many on a device to which rows are nearly
+ * free, few where each costs half a step, none where the text does not repeat itself. */
 #include "engine/engine.h"
 
 #include <string.h>
 
-enum { LONGEST_MATCH = 4, SHORTEST_MATCH = 2, FIRST_LIMIT = 4, LONGEST_BACKOFF = 64 };
+enum { LONGEST_MATCH = 24, SHORTEST_MATCH = 2 };
 
-/* What followed the latest earlier place that ends as the sequence does; longer endings first. */
-static int32_t look_up(const int32_t *tokens, int32_t n, int32_t *drafts, int32_t most) {
-  for (int32_t length = LONGEST_MATCH; length >= SHORTEST_MATCH; length--) {
-    const int32_t *ending = tokens + n - length;
-    for (int32_t at = n - length - 1; at >= 0; at--) {
-      if (tokens[at] != ending[0] ||
-          memcmp(tokens + at, ending, (size_t)length * sizeof *tokens) != 0)
-        continue;
-      int32_t follow = at + length, count = n - follow < most ? n - follow : most;
-      memcpy(drafts, tokens + follow, (size_t)count * sizeof *drafts);
-      return count;
+/* Chances before anything is known, worth two drafts: of continuations of 2, 3 and 4, 5 to 8 and
+ * more tokens that repeat, and of a draft model's tokens. */
+static const float first_chances[ENGINE_DRAFT_KINDS] = {0.4f, 0.6f, 0.85f, 0.95f, 0.8f};
+enum { DRAFT_MODEL_KIND = ENGINE_DRAFT_KINDS - 1 };
+static const float first_tries = 2, kept = 0.9f;
+/* What was learned of a kind fades while it is not tried, so that it is some day. */
+static const float faded = 0.01f;
+
+static int kind_of_match(int32_t length) {
+  return length < 3 ? 0 : length < 5 ? 1 : length < 9 ? 2 : 3;
+}
+
+/* ---- What a step takes --------------------------------------------------------------------- */
+
+/* A line through the times of steps that decode, by their number of rows; old ones count less. */
+void iso_speculation_learn_step(iso_engine *engine, int32_t n_rows, double us) {
+  engine_step_times *self = &engine->step_times;
+  const double sample[5] = {1, n_rows, (double)n_rows * n_rows, us, us * n_rows};
+  for (int i = 0; i < 5; i++)
+    self->sums[i] = 0.95 * self->sums[i] + sample[i];
+}
+
+/* us of a step of `n_rows` rows, and of each row more. */
+static double step_us(const iso_engine *engine, int32_t n_rows, double *out_row_us) {
+  const engine_step_times *self = &engine->step_times;
+  const double *s = self->sums;
+  if (self->is_fixed) {
+    *out_row_us = self->row_us;
+    return self->base_us + n_rows * self->row_us;
+  }
+  double mean_rows = s[0] > 0 ? s[1] / s[0] : n_rows, mean_us = s[0] > 0 ? s[3] / s[0] : 1;
+  double spread = s[0] > 0 ? s[2] / s[0] - mean_rows * mean_rows : 0;
+  double each = mean_us / mean_rows;
+  /* One size says nothing of the price of a row: a third of what it costs alone, until drafts show
+   * better. */
+  double row_us = spread > 0.01 ? (s[4] / s[0] - mean_rows * mean_us) / spread : each / 3;
+  row_us = row_us < 0.01 * each ? 0.01 * each : row_us > each ? each : row_us;
+  *out_row_us = row_us;
+  double us = mean_us + (n_rows - mean_rows) * row_us;
+  return us > row_us ? us : row_us;
+}
+
+/* ---- How many ------------------------------------------------------------------------------ */
+
+static engine_draft_chance *chance_of(engine_sequence *sequence, int kind) {
+  engine_draft_chance *chance = &sequence->speculation.chances[kind];
+  if (chance->n_tried == 0)
+    *chance = (engine_draft_chance){first_chances[kind] * first_tries, first_tries};
+  return chance;
+}
+
+/* The number of drafts of a kind, at most `most`, that makes the step's tokens a second most. */
+static int32_t choose(const iso_engine *engine, engine_sequence *sequence, int kind, int32_t most) {
+  engine_draft_chance *chance = chance_of(sequence, kind);
+  int32_t n_rows = engine->n_decoding > 0 ? engine->n_decoding : 1;
+  double row_us, us = step_us(engine, n_rows, &row_us);
+  if (kind == DRAFT_MODEL_KIND && !engine->step_times.is_fixed)
+    row_us += engine->drafter.draft_us / n_rows;
+  double right = (double)chance->n_right / (double)chance->n_tried, all_right = 1, tokens = n_rows;
+  double best = tokens / us;
+  int32_t n = 0;
+  most = most < engine->options.max_draft_tokens ? most : engine->options.max_draft_tokens;
+  for (int32_t k = 1; k <= most; k++) {
+    all_right *= right;
+    tokens += all_right;
+    if (tokens / (us + k * row_us) > best) {
+      best = tokens / (us + k * row_us);
+      n = k;
     }
   }
-  return 0;
+  if (n == 0) {
+    chance->n_right += faded * (first_chances[kind] * first_tries - chance->n_right);
+    chance->n_tried += faded * (first_tries - chance->n_tried);
+  }
+  return n;
 }
 
 int32_t iso_speculation_wanted(const iso_engine *engine, engine_sequence *sequence, int32_t most) {
-  engine_speculation *self = &sequence->speculation;
-  if (self->pause > 0) {
-    self->pause--;
-    return 0;
+  return choose(engine, sequence, DRAFT_MODEL_KIND, most);
+}
+
+void iso_speculation_learn(engine_sequence *sequence, int32_t n_accepted) {
+  engine_draft_chance *chance = chance_of(sequence, sequence->speculation.kind);
+  iso_drafter_learn(sequence, n_accepted);
+  chance->n_right = kept * chance->n_right + (float)n_accepted;
+  chance->n_tried = kept * chance->n_tried + (float)n_accepted +
+                    (n_accepted < sequence->rows.n_drafts ? 1.0f : 0.0f);
+}
+
+/* ---- From the sequence's own tokens -------------------------------------------------------- */
+
+/* The earlier place that ends like the sequence for longest, the latest of such: what follows it.
+ * 0: none. */
+static int32_t find_match(const int32_t *tokens, int32_t n, int32_t *out_length) {
+  int32_t best = 0;
+  *out_length = SHORTEST_MATCH - 1;
+  for (int32_t end = n - 1; end > *out_length && *out_length < LONGEST_MATCH; end--) {
+    if (tokens[end - 1] != tokens[n - 1])
+      continue;
+    int32_t length = 1;
+    while (length < LONGEST_MATCH && length < end &&
+           tokens[end - 1 - length] == tokens[n - 1 - length])
+      length++;
+    if (length > *out_length) {
+      *out_length = length;
+      best = end;
+    }
   }
-  if (self->limit == 0)
-    self->limit = FIRST_LIMIT;
-  most = self->limit < most ? self->limit : most;
-  return engine->options.max_draft_tokens < most ? engine->options.max_draft_tokens : most;
+  return best;
 }
 
 int32_t iso_speculation_propose(const iso_engine *engine, engine_sequence *sequence, int32_t most) {
-  if (engine->options.speculation == ISO_SPECULATION_DRAFT)
+  const int32_t *tokens = sequence->answer.tokens;
+  int32_t n = (int32_t)sequence->answer.n_tokens, length;
+  if (engine->options.speculation == ISO_SPECULATION_DRAFT) {
+    sequence->speculation.kind = DRAFT_MODEL_KIND;
     return sequence->n_proposed < most ? sequence->n_proposed : most;
-  return look_up(sequence->answer.tokens, (int32_t)sequence->answer.n_tokens, sequence->drafts,
-                 iso_speculation_wanted(engine, sequence, most));
-}
-
-/* All right: twice as many next time. None: a pause that doubles. */
-void iso_speculation_learn(const iso_engine *engine, engine_sequence *sequence,
-                           int32_t n_accepted) {
-  engine_speculation *self = &sequence->speculation;
-  iso_drafter_learn(sequence, n_accepted);
-  if (n_accepted == 0) {
-    self->backoff = self->backoff == 0 ? 1 : 2 * self->backoff;
-    self->backoff = self->backoff > LONGEST_BACKOFF ? LONGEST_BACKOFF : self->backoff;
-    self->pause = self->backoff;
-    self->limit = 1;
-    return;
   }
-  self->backoff = 0;
-  self->limit = n_accepted == sequence->rows.n_drafts ? 2 * self->limit : n_accepted + 1;
-  if (self->limit > engine->options.max_draft_tokens)
-    self->limit = engine->options.max_draft_tokens;
+  int32_t from = find_match(tokens, n, &length);
+  if (from == 0)
+    return 0;
+  sequence->speculation.kind = kind_of_match(length);
+  int32_t n_drafts = choose(engine, sequence, sequence->speculation.kind, most);
+  /* What would follow behind the end is what is drafted: text that repeats itself goes on so. */
+  for (int32_t i = 0; i < n_drafts; i++)
+    sequence->drafts[i] = from + i < n ? tokens[from + i] : sequence->drafts[from + i - n];
+  return n_drafts;
 }

@@ -1,6 +1,8 @@
 /* Drafts change how fast tokens come, never which. */
 #include "tests/unit/engine_case.h"
 
+#include "engine/engine.h"
+
 static iso_model *other; /* of the same vocabulary */
 static collected plain, drafted;
 
@@ -19,11 +21,19 @@ static int close_models(void **state) {
   return 0;
 }
 
+/* Rows cost what they are said to, not what the clock says: a tenth of a step. */
+static iso_engine *make_priced(const iso_engine_options *options, double row_us) {
+  iso_engine *engine = make_engine(model, options);
+  engine->step_times =
+      (engine_step_times){.is_fixed = true, .base_us = 100 - row_us, .row_us = row_us};
+  return engine;
+}
+
 static iso_engine *make_drafting(iso_speculation kind, const iso_model *draft) {
   iso_engine_options options = case_options();
   options.speculation = kind;
   options.draft_model = draft;
-  return make_engine(model, &options);
+  return make_priced(&options, 10);
 }
 
 /* A prompt that repeats itself, so that drafts are found. */
@@ -145,6 +155,50 @@ static void test_distribution(void **state) {
   iso_engine_destroy(with);
 }
 
+/* Steps that n tokens are worth when a draft's row costs `row_us` of a step's 100. */
+static double cost_of(const iso_engine_stats *stats, double row_us) {
+  return (double)(stats->n_steps - 1) + (double)stats->n_drafted * row_us / 100;
+}
+
+/* The dearer a row, the fewer drafts; text that goes round gains, text that does not loses nothing
+ * to speak of. */
+static void test_drafts_must_pay(void **state) {
+  (void)state;
+  static const double prices[] = {1, 10, 50, 90};
+  int32_t prompt[CASE_CONTEXT];
+  uint64_t n_drafted = UINT64_MAX;
+  for (int p = 0; p < 4; p++) {
+    iso_engine_options options = case_options();
+    options.speculation = ISO_SPECULATION_NGRAM;
+    iso_engine *engine = make_priced(&options, prices[p]);
+    iso_logit_bias bias = {50, 1000};
+    fill_prompt(prompt, 10, 1);
+    iso_request request = case_request(prompt, 10, 101);
+    request.logit_bias = &bias;
+    request.n_logit_bias = 1;
+    generate(engine, request, &drafted);
+    iso_engine_stats stats = stats_of(engine);
+    double gain = 100 / cost_of(&stats, prices[p]);
+    print_message("rows of %g%%: %d steps, %d drafts, %.2f times as fast\n", prices[p],
+                  (int)stats.n_steps, (int)stats.n_drafted, gain);
+    static const double least[] = {5, 4, 1.5, 1};
+    assert_true(gain >= least[p]);
+    assert_true(stats.n_drafted <= n_drafted);
+    n_drafted = stats.n_drafted;
+    iso_engine_destroy(engine);
+    /* Three tokens, drawn at random: something always matches, and little of it is right. */
+    engine = make_priced(&options, prices[p]);
+    iso_logit_bias three[3];
+    for (uint64_t seed = 1; seed <= 5; seed++) {
+      request = few_tokens(prompt, 10, 100, seed, three);
+      generate(engine, request, &drafted);
+    }
+    stats = stats_of(engine);
+    assert_true(495 / (cost_of(&stats, prices[p]) - 4) >= 0.95);
+    iso_engine_destroy(engine);
+  }
+}
+
 /* Many at once, in too few pages, with choices. */
 static void test_together(void **state) {
   (void)state;
@@ -153,7 +207,7 @@ static void test_together(void **state) {
   iso_engine_options options = case_options();
   options.runtime.n_pages = 16;
   options.speculation = ISO_SPECULATION_NGRAM;
-  iso_engine *with = make_engine(model, &options), *without = make_engine(model, NULL);
+  iso_engine *with = make_priced(&options, 10), *without = make_engine(model, NULL);
   int32_t prompt[CASE_CONTEXT];
   memset(out, 0, sizeof out);
   for (uint32_t i = 0; i < N; i++) {
@@ -224,7 +278,7 @@ static void test_draft_model_together(void **state) {
   options.runtime.n_pages = 16;
   options.speculation = ISO_SPECULATION_DRAFT;
   options.draft_model = model;
-  iso_engine *with = make_engine(model, &options), *without = make_engine(model, NULL);
+  iso_engine *with = make_priced(&options, 10), *without = make_engine(model, NULL);
   int32_t prompt[CASE_CONTEXT];
   memset(out, 0, sizeof out);
   for (uint32_t i = 0; i < N; i++) {
@@ -263,6 +317,7 @@ int main(void) {
       cmocka_unit_test(test_same_greedy_tokens),
       cmocka_unit_test(test_same_sampled_tokens),
       cmocka_unit_test(test_distribution),
+      cmocka_unit_test(test_drafts_must_pay),
       cmocka_unit_test(test_together),
       cmocka_unit_test(test_draft_models_give_the_same_tokens),
       cmocka_unit_test(test_draft_model_together),
