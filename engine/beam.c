@@ -21,7 +21,7 @@ static double score_of(const engine_answer *answer, const iso_request *asked) {
 
 iso_status iso_beam_note(iso_engine *engine, engine_sequence *sequence, const float *logits) {
   int32_t n = 2 * sequence->request->asked.beam_width;
-  const float *row = iso_sampler_adjust(engine, sequence, logits);
+  const float *row = iso_sampler_adjust(engine, &engine->samplers[0], sequence, logits);
   double log_sum = iso_log_sum_exp(row, engine->n_vocabulary);
   iso_token_logprob top[2 * ENGINE_MAX_CHOICES];
   iso_top_logprobs(row, engine->n_vocabulary, log_sum, n, top);

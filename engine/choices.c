@@ -47,13 +47,6 @@ static iso_status end_sequence(iso_engine *engine, engine_sequence *sequence) {
 
 /* ---- Tokens -------------------------------------------------------------------------------- */
 
-static void fill_logprobs(const iso_engine *engine, const float *logits, int32_t token,
-                          int32_t n_top, iso_token_logprob *out) {
-  double log_sum = iso_log_sum_exp(logits, engine->n_vocabulary);
-  out[0] = (iso_token_logprob){token, (float)((double)logits[token] - log_sum)};
-  iso_top_logprobs(logits, engine->n_vocabulary, log_sum, n_top, out + 1);
-}
-
 static bool ends_answer(const iso_engine *engine, const engine_sequence *sequence, int32_t token) {
   const iso_request *asked = &sequence->request->asked;
   const iso_tokenizer *tokenizer = iso_model_get_tokenizer(engine->model);
@@ -63,15 +56,18 @@ static bool ends_answer(const iso_engine *engine, const engine_sequence *sequenc
   return !asked->ignore_end && tokenizer && iso_tokenizer_is_end(tokenizer, token);
 }
 
-/* Appends a drawn token and shows what it completes. *out_ended: it was the last. */
+/* Appends a drawn token and shows what it completes. `known`: its logprobs, where they are known
+ * and wanted; NULL: they are found. *out_ended: it was the last. */
 static iso_status take_token(iso_engine *engine, engine_sequence *sequence, const float *logits,
-                             int32_t token, bool *out_ended) {
+                             const iso_token_logprob *known, int32_t token, bool *out_ended) {
   engine_request *request = sequence->request;
   engine_answer *answer = &sequence->answer;
   iso_token_logprob logprobs[1 + ENGINE_MAX_TOP_LOGPROBS];
-  if (answer->has_logprobs)
-    fill_logprobs(engine, logits, token, answer->n_top, logprobs);
-  ISO_TRY(iso_answer_append(answer, token, answer->has_logprobs ? logprobs : NULL));
+  if (answer->has_logprobs && !known) {
+    iso_sampler_logprobs(engine, logits, token, answer->n_top, logprobs);
+    known = logprobs;
+  }
+  ISO_TRY(iso_answer_append(answer, token, answer->has_logprobs ? known : NULL));
   request->usage.n_output++;
   engine->stats.n_output_tokens++;
   if (request->first_token_us == 0)
@@ -96,21 +92,26 @@ static const float *logits_of(const iso_engine *engine, const engine_sequence *s
 }
 
 /* One token, and as many more as drafts guessed. A draft is right when it is what would have been
- * drawn without it: so the output is the same, token by token, as without drafts. */
+ * drawn without it: so the output is the same, token by token, as without drafts. With a window it
+ * is right when the filters leave it. */
 static iso_status draw(iso_engine *engine, engine_sequence *sequence, int32_t row) {
   int32_t n_drafts = sequence->rows.n_drafts, n_accepted = 0;
-  bool ended = false;
+  bool ended = false, has_window = n_drafts > 0 && iso_sampler_has_window(engine, sequence);
   for (int32_t i = 0; i <= n_drafts && !ended; i++) {
     const float *logits = logits_of(engine, sequence, row + i);
-    int32_t token;
-    ISO_TRY(sequence->rows.draws_on_device
-                ? iso_sampler_take(engine, sequence->rows.logit_row + row + i, &token)
-                : iso_sampler_draw(engine, sequence, logits, &token));
+    bool is_left = has_window && i < n_drafts &&
+                   iso_sampler_leaves(engine, sequence, logits, sequence->drafts[i]);
+    const engine_drawn *drawn = i == 0 && !is_left ? sequence->drawn : NULL;
+    int32_t token = drawn ? drawn->token : is_left ? sequence->drafts[i] : -1;
+    if (!drawn && !is_left)
+      ISO_TRY(sequence->rows.draws_on_device
+                  ? iso_sampler_take(engine, sequence->rows.logit_row + row + i, &token)
+                  : iso_sampler_draw(engine, &engine->samplers[0], sequence, logits, &token));
     if (i > 0)
       sequence->n_cached++; /* the draft before, which was right */
     bool is_right = i < n_drafts && token == sequence->drafts[i];
     n_accepted += is_right;
-    ISO_TRY(take_token(engine, sequence, logits, token, &ended));
+    ISO_TRY(take_token(engine, sequence, logits, drawn ? drawn->logprobs : NULL, token, &ended));
     if (!is_right)
       break;
   }
@@ -139,8 +140,8 @@ static void note_prompt_logprobs(iso_engine *engine, const engine_sequence *sequ
   for (int32_t i = 0; i < sequence->rows.n; i++) {
     int32_t next = sequence->n_cached + i + 1;
     if (next < request->asked.n_prompt)
-      fill_logprobs(engine, logits_of(engine, sequence, i), tokens[next], n_top,
-                    request->prompt_logprobs + (size_t)next * (1 + (size_t)n_top));
+      iso_sampler_logprobs(engine, logits_of(engine, sequence, i), tokens[next], n_top,
+                           request->prompt_logprobs + (size_t)next * (1 + (size_t)n_top));
   }
 }
 
@@ -222,8 +223,12 @@ iso_status iso_engine_distribute(iso_engine *engine) {
     ISO_TRY(iso_runtime_fetch_logits(engine->runtime));
   if (batch->wants_hidden)
     ISO_TRY(iso_runtime_fetch_hidden(engine->runtime));
-  for (int32_t i = 0; i < batch->n; i++)
+  for (int32_t i = 0; i < batch->n; i++) {
     batch->drops[i] = land(batch, i);
+    batch->drawn[i].is_there = false;
+  }
+  if (batch->wants_logits)
+    iso_sampler_draw_ahead(engine);
   for (int32_t i = 0; i < batch->n; i++) {
     engine_sequence *sequence = batch->sequences[i];
     engine_request *request = sequence->request;
@@ -231,6 +236,7 @@ iso_status iso_engine_distribute(iso_engine *engine) {
     if (batch->drops[i] || request->is_cancelled || iso_engine_request_is_over(request))
       continue;
     sequence->rows = batch->rows[i];
+    sequence->drawn = batch->drawn[i].is_there ? &batch->drawn[i] : NULL;
     iso_status status = handle(engine, sequence);
     if (status == ISO_OK && request->asked.beam_width > 0 && request->is_prompt_done)
       status = iso_beam_advance(engine, request);

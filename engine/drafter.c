@@ -62,7 +62,8 @@ void iso_drafter_release(iso_drafter *drafter, engine_sequence *sequence) {
   iso_draft_cache *cache = &sequence->draft;
   while (cache->n_pages > 0)
     iso_page_pool_release(&drafter->pool, cache->pages[--cache->n_pages]);
-  cache->n_cached = cache->n_fed = 0;
+  cache->n_cached = cache->n_fed = cache->n_offered = 0;
+  cache->entry = 0;
 }
 
 void iso_drafter_learn(engine_sequence *sequence, int32_t n_accepted) {
@@ -116,6 +117,43 @@ static iso_status run(iso_drafter *drafter) {
   return ISO_OK;
 }
 
+/* The draft model's pages of what others have run too, of all tokens but the last. */
+static void find_prefix(iso_drafter *drafter, engine_sequence *sequence) {
+  iso_draft_cache *cache = &sequence->draft;
+  int32_t size = drafter->pool.page_size, last = (int32_t)sequence->answer.n_tokens - 1, page;
+  while (cache->n_cached + size <= last) {
+    iso_page_entry entry =
+        iso_page_pool_find(&drafter->pool, sequence->request->asked.cache_key, cache->entry,
+                           sequence->answer.tokens + cache->n_cached, &page);
+    if (!entry)
+      return;
+    cache->entry = entry;
+    cache->pages[cache->n_pages++] = page;
+    cache->n_offered++;
+    cache->n_cached += size;
+    drafter->n_hit_tokens += (uint64_t)size;
+  }
+}
+
+/* What is cached for good, and so may be shared. */
+static void offer_pages(iso_drafter *drafter, engine_sequence *sequence) {
+  iso_draft_cache *cache = &sequence->draft;
+  int32_t size = drafter->pool.page_size;
+  for (; (cache->n_offered + 1) * size <= cache->n_cached; cache->n_offered++)
+    cache->entry = iso_page_pool_offer(
+        &drafter->pool, cache->pages[cache->n_offered], sequence->request->asked.cache_key,
+        cache->entry, sequence->answer.tokens + (size_t)cache->n_offered * (size_t)size);
+}
+
+static void share_pages(iso_engine *engine, engine_sequence *sequence) {
+  iso_drafter *drafter = &engine->drafter;
+  if (engine->options.no_prefix_cache || sequence->request->asked.no_prefix_cache)
+    return;
+  if (sequence->draft.n_pages == 0)
+    find_prefix(drafter, sequence);
+  offer_pages(drafter, sequence);
+}
+
 /* Runs what the draft model has not seen of the sequences, a chunk of each; those that are seen
  * whole get their first draft. */
 static iso_status catch_up(iso_drafter *drafter) {
@@ -162,6 +200,7 @@ iso_status iso_drafter_run(iso_engine *engine) {
       int32_t wanted = iso_speculation_wanted(engine, sequence, room);
       if (wanted <= 0)
         continue;
+      share_pages(engine, sequence);
       drafter->sequences[drafter->n_sequences] = sequence;
       drafter->wanted[drafter->n_sequences++] = wanted;
     }

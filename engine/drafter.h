@@ -17,7 +17,8 @@ typedef struct iso_drafter {
   iso_batch_sequence *entries; /* of one run */
   engine_sequence **rows;      /* whose logit row it is */
   int32_t n_entries, n_tokens, n_rows;
-  double draft_us; /* of a run that drafts a token a sequence, lately */
+  uint64_t n_hit_tokens; /* of prompts, found in the prefix cache */
+  double draft_us;       /* of a run that drafts a token a sequence, lately */
 } iso_drafter;
 
 /* What the draft model has cached of a sequence. */
@@ -26,6 +27,8 @@ typedef struct iso_draft_cache {
   int32_t n_fed;    /* with drafts behind them that may yet prove right */
   int32_t n_pages;
   int32_t *pages;
+  int32_t n_offered;    /* full pages offered to the prefix cache of the draft model */
+  iso_page_entry entry; /* of the last of them; 0: none */
 } iso_draft_cache;
 
 ISO_MUST_CHECK iso_status iso_drafter_create(const iso_engine *engine, iso_drafter *out_drafter);

@@ -2,6 +2,7 @@
 
 #include "core/log.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,10 +55,11 @@ static iso_status create_batch(const iso_engine *engine, engine_batch *out_batch
                               .sequences = calloc(n, sizeof *out_batch->sequences),
                               .rows = calloc(n, sizeof *out_batch->rows),
                               .drawn_rows = calloc(n, sizeof *out_batch->drawn_rows),
+                              .drawn = calloc(n, sizeof *out_batch->drawn),
                               .drops = calloc(n, sizeof *out_batch->drops),
                               .tokens = calloc((size_t)engine->max_tokens, sizeof(int32_t))};
   return out_batch->entries && out_batch->sequences && out_batch->rows && out_batch->drawn_rows &&
-                 out_batch->drops && out_batch->tokens
+                 out_batch->drawn && out_batch->drops && out_batch->tokens
              ? ISO_OK
              : iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory for a batch of %zu sequences", n);
 }
@@ -67,8 +69,19 @@ static void destroy_batch(engine_batch *batch) {
   free(batch->sequences);
   free(batch->rows);
   free(batch->drawn_rows);
+  free(batch->drawn);
   free(batch->drops);
   free(batch->tokens);
+}
+
+/* Threads that may draw: as many as the runtime was told to use, else one a CPU that the process
+ * may use. */
+static int32_t count_samplers(const iso_engine *engine) {
+  cpu_set_t cpus;
+  int32_t n = engine->options.runtime.n_threads;
+  if (n <= 0)
+    n = sched_getaffinity(0, sizeof cpus, &cpus) == 0 ? CPU_COUNT(&cpus) : 1;
+  return n < ENGINE_MAX_SAMPLERS ? n : ENGINE_MAX_SAMPLERS;
 }
 
 static iso_status build(iso_engine *engine, const iso_engine_options *given) {
@@ -89,7 +102,8 @@ static iso_status build(iso_engine *engine, const iso_engine_options *given) {
   ISO_TRY(iso_kv_pages_create(engine->runtime, &engine->kv));
   ISO_TRY(iso_page_pool_create(options->runtime.n_pages, engine->page_size, &engine->pool));
   ISO_TRY(iso_swap_create(options->swap_memory_bytes, engine->kv.page_bytes, &engine->swap));
-  ISO_TRY(iso_sampler_create(engine, &engine->sampler));
+  ISO_TRY(iso_sampler_create(engine, &engine->samplers[0]));
+  engine->n_samplers = count_samplers(engine);
   ISO_TRY(create_batch(engine, &engine->batch));
   ISO_TRY(create_batch(engine, &engine->running));
   /* Drafts are made from tokens that the host knows. */
@@ -406,7 +420,9 @@ void iso_engine_destroy(iso_engine *engine) {
   iso_kv_pages_destroy(&engine->kv);
   iso_drafter_destroy(&engine->drafter);
   iso_runtime_destroy(engine->runtime);
-  iso_sampler_destroy(&engine->sampler);
+  iso_thread_pool_destroy(engine->threads);
+  for (int32_t i = 0; i < ENGINE_MAX_SAMPLERS; i++)
+    iso_sampler_destroy(&engine->samplers[i]);
   iso_text_free(&engine->piece);
   destroy_batch(&engine->batch);
   destroy_batch(&engine->running);

@@ -6,6 +6,7 @@
  *   scheduler.c  which rows run in a step, and whose pages make room
  *   sequence.c   a sequence's pages: taken, shared, copied on write, swapped, let go
  *   sampler.c    the next token of a row
+ *   thread_pool.c  threads for what the host draws
  *   choices.c    what a step's rows mean: prompts done, tokens taken, choices ended
  *   beam.c       beam search
  *   speculation.c  how many drafts are worth it, and drafts from a sequence's own tokens
@@ -35,6 +36,7 @@
 #include "engine/page_pool.h"
 #include "engine/runtime.h"
 #include "engine/swap.h"
+#include "engine/thread_pool.h"
 #include "ops/sampling.h"
 
 typedef struct engine_request engine_request;
@@ -81,6 +83,13 @@ typedef struct engine_step_times {
   double base_us, row_us; /* base_us + rows * row_us */
 } engine_step_times;
 
+/* What the host drew from a sequence's row, ahead of looking at it. */
+typedef struct engine_drawn {
+  bool is_there;
+  int32_t token;
+  iso_token_logprob logprobs[1 + ENGINE_MAX_TOP_LOGPROBS]; /* where the request wants any */
+} engine_drawn;
+
 /* What a sequence has in one step. */
 typedef struct engine_rows {
   int32_t n, n_drafts;             /* rows; those of them that are drafts */
@@ -105,11 +114,12 @@ struct engine_sequence {
   int32_t n_cached; /* tokens in pages */
   int32_t n_pages;
   int32_t *pages;
-  int32_t n_offered;    /* full pages offered to the prefix cache */
-  iso_page_entry entry; /* of the last of them; 0: none */
-  iso_swapped swapped;  /* pages in host memory, while preempted */
-  bool is_placed;       /* has rows in the step that is planned */
-  engine_rows rows;     /* of the step that is planned or looked at */
+  int32_t n_offered;         /* full pages offered to the prefix cache */
+  iso_page_entry entry;      /* of the last of them; 0: none */
+  iso_swapped swapped;       /* pages in host memory, while preempted */
+  bool is_placed;            /* has rows in the step that is planned */
+  engine_rows rows;          /* of the step that is planned or looked at */
+  const engine_drawn *drawn; /* of the step that is looked at; NULL: nothing */
   engine_ahead ahead;
   int32_t drafts[ENGINE_MAX_DRAFTS];
   int32_t n_proposed;    /* of them by the draft model */
@@ -164,10 +174,13 @@ typedef struct engine_queue {
   iso_engine_stats stats;
 } engine_queue;
 
+/* Scratch of one thread that draws. */
 typedef struct engine_sampler {
   float *logits;                    /* one row, where a request changes it */
   iso_sample_candidate *candidates; /* one row */
 } engine_sampler;
+
+enum { ENGINE_MAX_SAMPLERS = 16 };
 
 /* The rows of one step. */
 typedef struct engine_batch {
@@ -175,6 +188,7 @@ typedef struct engine_batch {
   engine_sequence **sequences;
   engine_rows *rows;   /* of each sequence */
   int32_t *drawn_rows; /* of each: logit row of the step before that draws its token; -1: known */
+  engine_drawn *drawn; /* of each, once the step is done */
   bool *drops;         /* of each, once the step is done: nobody wants its rows */
   int32_t *tokens;     /* of rows with drafts: max_tokens */
   int32_t n, n_tokens, n_token_copies, n_logit_rows;
@@ -207,7 +221,9 @@ struct iso_engine {
   engine_batch running; /* under way: n is 0 when none is */
   bool overlaps;        /* a step is planned and submitted while one is under way */
   bool must_wait;       /* the plan needs what only the step under way can tell */
-  engine_sampler sampler;
+  engine_sampler samplers[ENGINE_MAX_SAMPLERS]; /* the first is the engine's own thread's */
+  int32_t n_samplers;                           /* that may be made: one a CPU */
+  iso_thread_pool *threads;      /* NULL until several rows are drawn by the host at once */
   iso_text piece;                /* scratch: what a token completed */
   iso_event_token *event_tokens; /* scratch of events */
   size_t event_token_capacity;
@@ -291,9 +307,18 @@ void iso_sequence_end(iso_engine *engine, engine_sequence *sequence);
 
 ISO_MUST_CHECK iso_status iso_sampler_create(const iso_engine *engine, engine_sampler *out_sampler);
 void iso_sampler_destroy(engine_sampler *sampler);
-/* Draws the token behind `logits`, one row, for a sequence. */
-ISO_MUST_CHECK iso_status iso_sampler_draw(iso_engine *engine, const engine_sequence *sequence,
-                                           const float *logits, int32_t *out_token);
+/* Draws the token behind `logits`, one row, for a sequence. Threads need a sampler each. */
+ISO_MUST_CHECK iso_status iso_sampler_draw(const iso_engine *engine, engine_sampler *sampler,
+                                           const engine_sequence *sequence, const float *logits,
+                                           int32_t *out_token);
+/* Draws from the rows of the step that was running that the host must draw from, on several threads
+ * where there are several. What fails is left to be drawn again. */
+void iso_sampler_draw_ahead(iso_engine *engine);
+/* Whether drafts of a sequence are right when its filters leave them (ISO_ACCEPT_WINDOW). */
+bool iso_sampler_has_window(const iso_engine *engine, const engine_sequence *sequence);
+/* Whether the filters leave `token` of a row, for a sequence that has a window. */
+bool iso_sampler_leaves(iso_engine *engine, const engine_sequence *sequence, const float *logits,
+                        int32_t token);
 /* Has the device draw the tokens of this step's rows when it can: without penalties, bias and
  * probabilities. The sequence's rows are in the batch. */
 bool iso_sampler_leave_to_device(iso_engine *engine, const engine_sequence *sequence);
@@ -306,8 +331,11 @@ ISO_MUST_CHECK iso_status iso_sampler_take(const iso_engine *engine, int32_t row
                                            int32_t *out_token);
 /* The row with the request's bias, and without tokens that may not come yet. `logits` itself when
  * it needs neither, else the sampler's scratch. */
-const float *iso_sampler_adjust(iso_engine *engine, const engine_sequence *sequence,
-                                const float *logits);
+const float *iso_sampler_adjust(const iso_engine *engine, engine_sampler *sampler,
+                                const engine_sequence *sequence, const float *logits);
+/* The token's logprob and those of the likeliest: 1 + n_top entries. */
+void iso_sampler_logprobs(const iso_engine *engine, const float *logits, int32_t token,
+                          int32_t n_top, iso_token_logprob *out);
 /* log of the sum of exp(logits): what to subtract for logprobs. */
 double iso_log_sum_exp(const float *logits, int32_t n);
 /* The n likeliest tokens, most likely first, the lowest token among equals; n is filled up with

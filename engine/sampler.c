@@ -31,12 +31,12 @@ static void forbid(float *logits, int32_t n, const int32_t *tokens, size_t n_tok
       logits[tokens[i]] = -INFINITY;
 }
 
-const float *iso_sampler_adjust(iso_engine *engine, const engine_sequence *sequence,
-                                const float *logits) {
+const float *iso_sampler_adjust(const iso_engine *engine, engine_sampler *sampler,
+                                const engine_sequence *sequence, const float *logits) {
   const iso_request *asked = &sequence->request->asked;
   if (asked->n_logit_bias == 0 && !forbids_end(sequence))
     return logits;
-  float *row = engine->sampler.logits;
+  float *row = sampler->logits;
   memcpy(row, logits, (size_t)engine->n_vocabulary * sizeof *row);
   for (int32_t i = 0; i < asked->n_logit_bias; i++)
     row[asked->logit_bias[i].token] += asked->logit_bias[i].bias;
@@ -77,14 +77,15 @@ static iso_status check_token(int32_t token) {
                                "that went wrong");
 }
 
-iso_status iso_sampler_draw(iso_engine *engine, const engine_sequence *sequence,
-                            const float *logits, int32_t *out_token) {
+iso_status iso_sampler_draw(const iso_engine *engine, engine_sampler *sampler,
+                            const engine_sequence *sequence, const float *logits,
+                            int32_t *out_token) {
   const iso_sampling *sampling = &sequence->request->asked.sampling;
   const engine_answer *answer = &sequence->answer;
   float parameters[ISO_SAMPLE_PARAMETER_COUNT];
   read_parameters(sampling, parameters);
   const iso_sample_row row = {
-      .logits = iso_sampler_adjust(engine, sequence, logits),
+      .logits = iso_sampler_adjust(engine, sampler, sequence, logits),
       .n_logits = engine->n_vocabulary,
       .parameters = parameters,
       .seed = stream_of(sampling->seed, sequence->index),
@@ -93,8 +94,43 @@ iso_status iso_sampler_draw(iso_engine *engine, const engine_sequence *sequence,
       .n_history = (int64_t)answer->n_tokens,
       .output_start = answer->n_prompt,
   };
-  ISO_TRY(iso_sample_token(&row, engine->sampler.candidates, out_token));
+  ISO_TRY(iso_sample_token(&row, sampler->candidates, out_token));
   return check_token(*out_token);
+}
+
+/* ---- Windows ------------------------------------------------------------------------------- */
+
+enum { WINDOW_MAX_TOP_K = 128 };
+
+bool iso_sampler_has_window(const iso_engine *engine, const engine_sequence *sequence) {
+  const iso_sampling *sampling = &sequence->request->asked.sampling;
+  return engine->options.acceptance == ISO_ACCEPT_WINDOW && sampling->temperature > 0 &&
+         (sampling->top_p < 1 || sampling->top_k > 0 || sampling->min_p > 0) &&
+         sampling->top_k <= WINDOW_MAX_TOP_K && sampling->repetition_penalty == 1 &&
+         sampling->presence_penalty == 0 && sampling->frequency_penalty == 0;
+}
+
+/* By the definitions of ops/sampling.h, for one token. */
+bool iso_sampler_leaves(iso_engine *engine, const engine_sequence *sequence, const float *logits,
+                        int32_t token) {
+  const iso_sampling *sampling = &sequence->request->asked.sampling;
+  const float *row = iso_sampler_adjust(engine, &engine->samplers[0], sequence, logits);
+  iso_token_logprob top[WINDOW_MAX_TOP_K];
+  int32_t n_top = sampling->top_k > 0 ? sampling->top_k : 1;
+  iso_top_logprobs(row, engine->n_vocabulary, 0, n_top, top);
+  float least = sampling->top_k > 0 ? top[n_top - 1].logprob : -INFINITY;
+  if (!isfinite(row[token]) || !isfinite(top[0].logprob) || row[token] < least)
+    return false;
+  double all = 0, larger = 0;
+  for (int32_t i = 0; i < engine->n_vocabulary; i++) {
+    if (!(row[i] >= least))
+      continue;
+    double weight = exp(((double)row[i] - (double)top[0].logprob) / (double)sampling->temperature);
+    all += weight;
+    larger += row[i] > row[token] ? weight : 0;
+  }
+  double own = exp(((double)row[token] - (double)top[0].logprob) / (double)sampling->temperature);
+  return (larger == 0 || larger < (double)sampling->top_p * all) && own >= (double)sampling->min_p;
 }
 
 /* Whether a drawn token is all that is wanted of a row, and the row is drawn from as it is. */
@@ -102,11 +138,12 @@ static bool suits_device(const iso_engine *engine, const engine_sequence *sequen
   const engine_request *request = sequence->request;
   const iso_request *asked = &request->asked;
   const iso_sampling *sampling = &asked->sampling;
+  bool looks_at_drafts = sequence->rows.n_drafts > 0 && iso_sampler_has_window(engine, sequence);
   bool shares_row = !request->is_prompt_done && request->n_sequences > 1;
   return iso_runtime_samples(engine->runtime) && sequence->rows.n_logit_rows > 0 && !asked->embed &&
-         asked->beam_width == 0 && !shares_row && !sequence->answer.has_logprobs &&
-         !(asked->prompt_logprobs && !request->is_prompt_done) && asked->n_logit_bias == 0 &&
-         !forbids_end(sequence) && sampling->repetition_penalty == 1 &&
+         asked->beam_width == 0 && !shares_row && !looks_at_drafts &&
+         !sequence->answer.has_logprobs && !(asked->prompt_logprobs && !request->is_prompt_done) &&
+         asked->n_logit_bias == 0 && !forbids_end(sequence) && sampling->repetition_penalty == 1 &&
          sampling->presence_penalty == 0 && sampling->frequency_penalty == 0;
 }
 
@@ -168,4 +205,65 @@ void iso_top_logprobs(const float *logits, int32_t n_logits, double log_sum, int
   }
   for (int32_t i = 0; i < n; i++)
     out_top[i].logprob = (float)((double)out_top[i].logprob - log_sum);
+}
+
+void iso_sampler_logprobs(const iso_engine *engine, const float *logits, int32_t token,
+                          int32_t n_top, iso_token_logprob *out) {
+  double log_sum = iso_log_sum_exp(logits, engine->n_vocabulary);
+  out[0] = (iso_token_logprob){token, (float)((double)logits[token] - log_sum)};
+  iso_top_logprobs(logits, engine->n_vocabulary, log_sum, n_top, out + 1);
+}
+
+/* ---- Many rows at once --------------------------------------------------------------------- */
+
+/* The sequence's next token is drawn from one row, by the host, whatever else the step brings. */
+static bool suits_host(const engine_batch *batch, int32_t i) {
+  const engine_sequence *sequence = batch->sequences[i];
+  const engine_request *request = sequence->request;
+  const engine_rows *rows = &batch->rows[i];
+  return !batch->drops[i] && rows->is_last && rows->n_logit_rows > 0 && !rows->draws_on_device &&
+         !request->asked.embed && request->asked.beam_width == 0 &&
+         (request->is_prompt_done || request->n_sequences == 1) && !request->is_cancelled &&
+         !iso_engine_request_is_over(request);
+}
+
+static void draw_one(void *context, int32_t i, int32_t worker) {
+  iso_engine *engine = context;
+  engine_batch *batch = &engine->running;
+  engine_drawn *drawn = &batch->drawn[i];
+  if (!suits_host(batch, i))
+    return;
+  const engine_sequence *sequence = batch->sequences[i];
+  const engine_rows *rows = &batch->rows[i];
+  int32_t row = rows->logit_row + rows->n_logit_rows - 1 - rows->n_drafts;
+  const float *logits = iso_runtime_logits(engine->runtime, row);
+  if (iso_sampler_draw(engine, &engine->samplers[worker], sequence, logits, &drawn->token) !=
+      ISO_OK)
+    return;
+  if (sequence->answer.has_logprobs)
+    iso_sampler_logprobs(engine, logits, drawn->token, sequence->answer.n_top, drawn->logprobs);
+  drawn->is_there = true;
+}
+
+/* Samplers of further threads, and the threads; with no memory for all there are fewer. */
+static void start_threads(iso_engine *engine) {
+  int32_t n = 1;
+  while (n < engine->n_samplers && iso_sampler_create(engine, &engine->samplers[n]) == ISO_OK)
+    n++;
+  engine->n_samplers = n;
+  if (n > 1 && iso_thread_pool_create(n, &engine->threads) != ISO_OK)
+    engine->n_samplers = 1;
+}
+
+void iso_sampler_draw_ahead(iso_engine *engine) {
+  engine_batch *batch = &engine->running;
+  int32_t n = 0;
+  for (int32_t i = 0; i < batch->n; i++)
+    n += suits_host(batch, i);
+  if (n < 2 || engine->n_samplers < 2)
+    return;
+  if (!engine->threads)
+    start_threads(engine);
+  if (engine->threads)
+    iso_thread_pool_run(engine->threads, batch->n, draw_one, engine);
 }

@@ -18,6 +18,11 @@ static iso_status read_words(const iso_options *options, iso_engine_options *out
   else if (strcmp(options->speculation, "none") != 0)
     return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "--speculation %s is none of none, ngram, draft",
                     options->speculation);
+  if (strcmp(options->draft_acceptance, "window") == 0)
+    out->acceptance = ISO_ACCEPT_WINDOW;
+  else if (strcmp(options->draft_acceptance, "exact") != 0)
+    return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "--draft-acceptance %s is neither exact nor window",
+                    options->draft_acceptance);
   bool drafts = out->speculation == ISO_SPECULATION_DRAFT;
   if (drafts != (options->draft_model != NULL))
     return iso_fail(ISO_ERROR_INVALID_ARGUMENT,

@@ -49,6 +49,15 @@ typedef enum iso_speculation {
   ISO_SPECULATION_DRAFT  /* drafts come from a smaller model with the same vocabulary */
 } iso_speculation;
 
+/* When a draft counts as right. */
+typedef enum iso_acceptance {
+  ISO_ACCEPT_EXACT, /* it is what would have been drawn: the output is the same as without drafts */
+  /* For requests that filter what they draw from (top_k up to 128, top_p, min_p) and have no
+   * penalties: it is one of those that the filters leave, any of which could have been drawn. More
+   * drafts are right; the output depends on them and has no longer the model's distribution. */
+  ISO_ACCEPT_WINDOW
+} iso_acceptance;
+
 typedef struct iso_engine_options {
   /* Devices, threads, context, KV scheme, page size. max_sequences 0: 64 that run at once;
    * n_pages 0: as kv_memory_bytes or memory_utilization say. */
@@ -63,6 +72,7 @@ typedef struct iso_engine_options {
   iso_speculation speculation;
   int32_t max_draft_tokens;     /* a step; adapts below it to the acceptance seen; 0: 8 */
   const iso_model *draft_model; /* DRAFT only; outlives the engine */
+  iso_acceptance acceptance;    /* of drafts */
 } iso_engine_options;
 
 /* Plans, loads and allocates. `model` outlives the engine; `options` may be NULL. */

@@ -231,6 +231,78 @@ static void test_together(void **state) {
   iso_engine_destroy(without);
 }
 
+/* ---- A window ------------------------------------------------------------------------------- */
+
+static iso_request windowed_request(const int32_t *prompt, uint64_t seed, iso_logit_bias *bias) {
+  iso_request request = few_tokens(prompt, 10, 100, seed, bias);
+  bias[0].bias = 101; /* of the three, the others are less likely */
+  bias[2].bias = 95;
+  request.sampling.top_p = 0.95f;
+  return request;
+}
+
+/* Every token is one that top-p leaves, though the draws are others; more drafts are right. */
+static void test_window(void **state) {
+  (void)state;
+  iso_engine_options options = case_options();
+  options.speculation = ISO_SPECULATION_NGRAM;
+  iso_engine *exact = make_priced(&options, 1);
+  options.acceptance = ISO_ACCEPT_WINDOW;
+  iso_engine *window = make_priced(&options, 1);
+  iso_runtime_options runtime_options = {
+      .devices = "cpu", .context = CASE_CONTEXT, .page_size = 16};
+  iso_runtime *runtime;
+  CHECK(iso_runtime_create(model, &runtime_options, &runtime));
+  int32_t prompt[CASE_CONTEXT], pages[CASE_CONTEXT / 16], n_left = 0, n_differ = 0;
+  iso_logit_bias bias[3];
+  for (int32_t i = 0; i < CASE_CONTEXT / 16; i++)
+    pages[i] = i;
+  fill_repeating(prompt, 10, 1);
+  for (uint64_t seed = 1; seed <= 5; seed++) {
+    generate(exact, windowed_request(prompt, seed, bias), &plain);
+    generate(window, windowed_request(prompt, seed, bias), &drafted);
+    assert_int_equal(drafted.n_tokens[0], 100);
+    n_differ += memcmp(plain.tokens[0], drafted.tokens[0], 100 * sizeof(int32_t)) != 0;
+    for (int32_t n = 0; n < 100; n++) {
+      int32_t next = drafted.tokens[0][n];
+      iso_batch_sequence sequence = {.n_tokens = n ? 1 : 10,
+                                     .tokens = n ? &drafted.tokens[0][n - 1] : prompt,
+                                     .position = n ? 9 + n : 0,
+                                     .pages = pages,
+                                     .n_pages = CASE_CONTEXT / 16};
+      CHECK(iso_runtime_step(runtime, &sequence, 1));
+      const float *row = iso_runtime_logits(runtime, 0);
+      double weights[3], all = 0, larger = 0;
+      assert_in_range(next, 50, 52);
+      for (int i = 0; i < 3; i++)
+        all += weights[i] = exp(((double)row[50 + i] + (double)bias[i].bias - 100) / 1.5);
+      for (int i = 0; i < 3; i++)
+        larger += weights[i] > weights[next - 50] ? weights[i] : 0;
+      assert_true(larger < 0.951 * all);
+      n_left += larger + weights[next - 50] < 0.95 * all;
+    }
+  }
+  assert_true(n_differ > 0);
+  assert_true(n_left < 500);
+  assert_true(stats_of(window).n_accepted * stats_of(exact).n_drafted >
+              stats_of(exact).n_accepted * stats_of(window).n_drafted);
+  assert_true(stats_of(window).n_steps < stats_of(exact).n_steps);
+  /* Nothing changes where there is no window: greedy, no filter, penalties. */
+  for (int kind = 0; kind < 3; kind++) {
+    iso_request request = few_tokens(prompt, 10, 60, 3, bias);
+    request.sampling.temperature = kind == 0 ? 0 : 1.5f;
+    request.sampling.top_p = kind == 1 ? 1 : 0.95f;
+    request.sampling.frequency_penalty = kind == 2 ? 0.2f : 0;
+    generate(exact, request, &plain);
+    generate(window, request, &drafted);
+    assert_same_tokens(&plain, 0, &drafted, 0);
+  }
+  assert_idle(window);
+  iso_runtime_destroy(runtime);
+  iso_engine_destroy(exact);
+  iso_engine_destroy(window);
+}
+
 /* ---- A draft model ------------------------------------------------------------------------- */
 
 static iso_request drafted_request(const int32_t *prompt, int32_t n, uint32_t seed) {
@@ -303,6 +375,27 @@ static void test_draft_model_together(void **state) {
   iso_engine_destroy(without);
 }
 
+/* What prompts share the draft model runs once, too. */
+static void test_draft_model_shares_prefixes(void **state) {
+  (void)state;
+  for (int kind = 0; kind < 3; kind++) {
+    iso_engine *with = make_drafting(ISO_SPECULATION_DRAFT, model);
+    int32_t prompt[CASE_CONTEXT];
+    fill_prompt(prompt, 60, 5);
+    iso_request request = drafted_request(prompt, 60, 1);
+    generate(with, request, &plain);
+    assert_int_equal(with->drafter.n_hit_tokens, 0);
+    request.no_prefix_cache = kind == 1;
+    request.cache_key = kind == 2 ? 7 : 0;
+    generate(with, request, &drafted);
+    assert_same_tokens(&plain, 0, &drafted, 0);
+    assert_int_equal(drafted.usage.n_accepted, drafted.usage.n_drafted);
+    assert_int_equal(with->drafter.n_hit_tokens, kind == 0 ? 48 : 0);
+    assert_int_equal(iso_page_pool_available(&with->drafter.pool), with->drafter.pool.n_pages);
+    iso_engine_destroy(with);
+  }
+}
+
 static void test_draft_model_must_fit(void **state) {
   (void)state;
   iso_engine_options options = case_options();
@@ -322,6 +415,8 @@ int main(void) {
       cmocka_unit_test(test_draft_models_give_the_same_tokens),
       cmocka_unit_test(test_draft_model_together),
       cmocka_unit_test(test_draft_model_must_fit),
+      cmocka_unit_test(test_draft_model_shares_prefixes),
+      cmocka_unit_test(test_window),
   };
   return cmocka_run_group_tests(tests, open_models, close_models);
 }
