@@ -57,7 +57,7 @@ typedef struct iso_format {
   iso_body body;
   const char *id_prefix;
   const char *object, *chunk_object; /* OpenAI's names of an answer and of a piece of one */
-  bool keep_events; /* also of streamed answers */
+  bool keep_events;                  /* also of streamed answers */
   /* Reads job->root and job->fields into job->request and prompts. Any thread. */
   bool (*prepare)(iso_job *job, iso_api_error *refusal);
   void (*write_result)(iso_job *job, iso_json_writer *writer);

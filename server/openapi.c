@@ -77,7 +77,7 @@ static void write_operation(iso_json_writer *w, const iso_route_row *route) {
   static const struct {
     const char *status, *description;
   } refusals[] = {{"400", "The request is malformed, or asks for what is not there"},
-                  {"403", "Another origin's page asked"},
+                  {"403", "Another origin's page asked, or the name in Host is not the server's"},
                   {"404", "Another model was asked for"},
                   {"413", "The body is too large"},
                   {"415", "The body is not JSON"},

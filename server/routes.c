@@ -40,8 +40,8 @@ static bool has_key(const iso_server *server, const iso_exchange *exchange) {
 
 /* A page of the server itself has the same host in both headers. */
 static bool is_same_origin(const iso_exchange *exchange, const char *origin) {
-  const char *host = iso_http_header(exchange, "Host"), *name = strstr(origin, "://");
-  return host && name && strcasecmp(name + 3, host) == 0;
+  const char *name = strstr(origin, "://");
+  return exchange->host && name && strcasecmp(name + 3, exchange->host) == 0;
 }
 
 static bool is_allowed_origin(const iso_server *server, const char *origin) {
@@ -75,6 +75,12 @@ static const iso_route_row *find(const iso_exchange *exchange, iso_http_method m
 
 static void refuse_route(iso_server *server, iso_exchange *exchange) {
   bool get = find(exchange, ISO_HTTP_GET) != NULL, post = find(exchange, ISO_HTTP_POST) != NULL;
+  if (exchange->method == ISO_HTTP_OPTIONS && strcmp(exchange->path, "*") == 0) {
+    iso_http_add_header(exchange, "Allow",
+                        "GET, HEAD, POST, OPTIONS"); /* of the server as a whole */
+    iso_http_respond(exchange, 204, NULL, "", 0);
+    return;
+  }
   if (!get && !post) {
     refuse(server, exchange, 404, "unknown_url",
            "there is no such address; /openapi.json lists all");
@@ -100,6 +106,11 @@ void iso_route(iso_server *server, iso_exchange *exchange) {
   if (foreign && is_allowed_origin(server, origin)) {
     add_cors_headers(exchange, origin);
     foreign = false;
+  }
+  if (!iso_host_is_allowed(&server->options, iso_http_is_loopback(server->http), exchange->host)) {
+    refuse(server, exchange, 403, "host_not_allowed",
+           "the server does not go by the name in the request's Host; --allowed-host adds names");
+    return;
   }
   iso_http_method method = exchange->method == ISO_HTTP_HEAD ? ISO_HTTP_GET : exchange->method;
   const iso_route_row *route = find(exchange, method);

@@ -17,6 +17,8 @@ typedef struct iso_server_options {
   int n_api_keys;
   const char *const *cors_origins; /* none: pages of other origins may not ask */
   int n_cors_origins;
+  const char *const *allowed_hosts; /* names it goes by; see iso_host_is_allowed() */
+  int n_allowed_hosts;
   const char *access_log; /* a path, "-" for standard output, NULL for none */
   bool log_prompts;
 } iso_server_options;

@@ -66,6 +66,12 @@ void iso_route(iso_server *server, iso_exchange *exchange);
 /* Whether `offered` is one of the keys, in time that does not depend on which bytes differ. */
 bool iso_api_key_matches(const char *const *keys, int n_keys, const char *offered);
 
+/* Whether a request may ask for "name:port". A page of another site that has its own name point to
+ * this machine (DNS rebinding) would be of the same origin as the server; but its name is not one
+ * of ours. Addresses, localhost and --host are; --allowed-host adds others, "*" all. Without it,
+ * a server that other machines can reach takes every name. */
+bool iso_host_is_allowed(const iso_server_options *options, bool is_loopback, const char *host);
+
 /* What an exchange leaves for the log and the counts; iso_exchange.record. */
 typedef struct iso_record {
   const char *route; /* of routes.def; NULL when there is none */

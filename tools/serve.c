@@ -88,6 +88,8 @@ static iso_status serve(serving *self) {
       .n_api_keys = self->n_keys,
       .cors_origins = options->cors_origin.items,
       .n_cors_origins = options->cors_origin.n,
+      .allowed_hosts = options->allowed_host.items,
+      .n_allowed_hosts = options->allowed_host.n,
       .access_log = no_log ? NULL : options->access_log,
       .log_prompts = options->log_prompts};
   return iso_server_run(&server, load, self);

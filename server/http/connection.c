@@ -9,6 +9,7 @@
 #include <http_parser.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,18 +24,24 @@ typedef enum connection_state {
                 reaches it before a reset does */
 } connection_state;
 
+/* Where in a request's head the next byte is. */
+typedef enum head_place { BEFORE_HEAD, IN_LINE, AT_LINE, AFTER_HEAD } head_place;
+
 struct iso_http_connection {
   iso_http *http;
   struct bufferevent *events;
   http_parser parser;
   connection_state state;
+  head_place place;
   iso_exchange *exchange; /* NULL between requests */
   struct event deadline;
   char remote[64];
   bool feeding;  /* feed() is on the stack */
   bool complete; /* the parser reached the end of the request */
   bool linger;
-  bool in_value; /* the header being received is past its name */
+  bool ended;           /* the client sends no more; perhaps it still reads */
+  double probe_seconds; /* until the next probe() */
+  bool in_value;        /* the header being received is past its name */
   int refused_status;
   const char *refusal;
   char *target; /* of the request being received */
@@ -82,6 +89,7 @@ static void exchange_free(iso_exchange *x) {
   free(x->path);
   free(x->body);
   free(x->head);
+  free(x->authority);
   free(x->extra_headers);
   free(x);
 }
@@ -172,6 +180,8 @@ static int add_head(iso_http_connection *c, const char *at, size_t length, bool 
 }
 
 static int on_header_field(http_parser *parser, const char *at, size_t length) {
+  if (memchr(at, ' ', length)) /* which the parser lets pass */
+    return refuse(parser->data, 400, "a header's name holds a space");
   return add_head(parser->data, at, length, false);
 }
 
@@ -196,6 +206,14 @@ static int take_target(iso_http_connection *c, iso_exchange *x) {
                 (strcmp(c->target, "*") != 0 &&
                  http_parser_parse_url(c->target, c->target_length, 0, &url) != 0)))
     return refuse(c, 400, "the request's address is malformed");
+  if (url.field_set & 1 << UF_HOST) {
+    /* From the host to before the path; it goes before the header. */
+    const char *host = c->target + url.field_data[UF_HOST].off;
+    host -= host > c->target && host[-1] == '[';
+    if (!(x->authority = strndup(host, strcspn(host, "/?#"))))
+      return refuse(c, 503, "out of memory");
+    x->host = x->authority;
+  }
   const char *path = c->target;
   size_t length = c->target_length;
   if (url.field_set & 1 << UF_PATH) {
@@ -215,6 +233,23 @@ static int take_target(iso_http_connection *c, iso_exchange *x) {
   return 0;
 }
 
+/* One in HTTP/1.1, at most one before (RFC 9112, 3.2). */
+static int take_host(iso_http_connection *c, iso_exchange *x) {
+  int count = 0;
+  const char *end = x->head ? x->head + x->head_length : NULL;
+  for (const char *at = x->head; at < end; at += strlen(at) + 1) {
+    const char *value = at + strlen(at) + 1;
+    if (value < end && strcasecmp(at, "Host") == 0) {
+      x->host = value;
+      count++;
+    }
+    at = value;
+  }
+  if (count > 1 || (count == 0 && !x->old_protocol))
+    return refuse(c, 400, "a request must have one Host header");
+  return 0;
+}
+
 static int on_headers_complete(http_parser *parser) {
   iso_http_connection *c = parser->data;
   iso_exchange *x = c->exchange;
@@ -230,7 +265,7 @@ static int on_headers_complete(http_parser *parser) {
     snprintf(x->id, sizeof x->id, "%s", id);
   if (parser->method == HTTP_CONNECT)
     return refuse(c, 405, "CONNECT is for proxies");
-  if (take_target(c, x) != 0)
+  if (take_host(c, x) != 0 || take_target(c, x) != 0)
     return -1;
   bool has_length = (parser->flags & F_CONTENTLENGTH) != 0;
   if (has_length && parser->content_length > c->http->options.max_body)
@@ -296,6 +331,25 @@ static void hand_over_refusal(iso_http_connection *c) {
   c->http->handler.on_refused(c->http->handler.context, x, c->refused_status, c->refusal);
 }
 
+/* Whether a header is continued on a further line. Servers and proxies disagree on what that means,
+ * so that one may see a request where another sees a value; RFC 9112, 5.2, has it refused. */
+static bool is_folded(iso_http_connection *c, const char *bytes, size_t count) {
+  for (size_t i = 0; i < count && c->place != AFTER_HEAD; i++) {
+    bool ends_line = bytes[i] == '\n', empty = ends_line || bytes[i] == '\r';
+    if (c->place == AT_LINE && (bytes[i] == ' ' || bytes[i] == '\t'))
+      return true;
+    if (c->place == BEFORE_HEAD)
+      c->place = empty ? BEFORE_HEAD : IN_LINE;
+    else if (c->place == AT_LINE)
+      c->place = empty ? AFTER_HEAD : IN_LINE;
+    else if (ends_line)
+      c->place = AT_LINE;
+  }
+  return false;
+}
+
+static void close_after_flush(iso_http_connection *c);
+
 /* Parses what has arrived, request after request, for as long as they are answered at once. */
 static void feed(iso_http_connection *c) {
   if (c->feeding)
@@ -305,9 +359,16 @@ static void feed(iso_http_connection *c) {
   while (c->state == RECEIVING && evbuffer_get_length(input) > 0) {
     struct evbuffer_iovec piece;
     evbuffer_peek(input, -1, NULL, &piece, 1);
+    if (is_folded(c, piece.iov_base, piece.iov_len)) {
+      c->feeding = false;
+      refuse(c, 400, "a header is continued on a further line");
+      hand_over_refusal(c);
+      return;
+    }
     size_t used = http_parser_execute(&c->parser, &parser_settings, piece.iov_base, piece.iov_len);
     if (c->complete) {
       c->complete = false;
+      c->place = BEFORE_HEAD;
       http_parser_pause(&c->parser, 0);
       evbuffer_drain(input, used);
       start_answer(c);
@@ -321,12 +382,15 @@ static void feed(iso_http_connection *c) {
     }
   }
   c->feeding = false;
+  if (c->ended && c->state == RECEIVING)
+    close_after_flush(c);
 }
 
 /* ---- Events ---- */
 
 static void close_after_flush(iso_http_connection *c) {
   c->state = FLUSHING;
+  set_deadline(c, 0);
   bufferevent_setwatermark(c->events, EV_WRITE, 0, 0);
   /* Even with nothing left to send: whoever is on the stack still holds the connection. */
   bufferevent_trigger(c->events, EV_WRITE, BEV_TRIG_IGNORE_WATERMARKS | BEV_TRIG_DEFER_CALLBACKS);
@@ -360,11 +424,34 @@ static void on_writable(struct bufferevent *events, void *context) {
   bufferevent_enable(events, EV_READ);
 }
 
+/* While an answer is under way: has the client that ended its half gone altogether? What it no
+ * longer takes is answered with a reset. Until the answer starts there is nothing to send but "100
+ * Continue", which clients must skip (RFC 9110, 15.2); HTTP/1.0 has not even that. */
+static void probe(iso_http_connection *c) {
+  static const char nothing[] = "HTTP/1.1 100 Continue\r\n\r\n";
+  struct pollfd socket = {.fd = bufferevent_getfd(c->events)};
+  if (poll(&socket, 1, 0) > 0 && socket.revents & (POLLHUP | POLLERR)) {
+    iso_http_connection_destroy(c);
+    return;
+  }
+  if (!c->exchange->status && !c->exchange->old_protocol)
+    bufferevent_write(c->events, nothing, sizeof nothing - 1);
+  set_deadline(c, c->probe_seconds);
+  c->probe_seconds = c->probe_seconds < 0.5 ? 2 * c->probe_seconds : 1;
+}
+
 static void on_event(struct bufferevent *events, short what, void *context) {
   iso_http_connection *c = context;
-  bool ended_by_client = (what & BEV_EVENT_EOF) && !(what & BEV_EVENT_ERROR);
+  bool ended_by_client =
+      (what & BEV_EVENT_EOF) && (what & BEV_EVENT_READING) && !(what & BEV_EVENT_ERROR);
   bool unsent = evbuffer_get_length(bufferevent_get_output(events)) > 0;
-  if (ended_by_client && unsent && c->state != ANSWERING && c->state != LINGERING) {
+  if (ended_by_client && c->state == ANSWERING) {
+    c->ended = true;
+    c->probe_seconds = 0.01;
+    probe(c);
+    return;
+  }
+  if (ended_by_client && unsent && c->state != LINGERING) {
     /* It asked, and said that it will ask no more: the answer still goes out. */
     c->linger = false;
     bufferevent_disable(events, EV_READ);
@@ -380,6 +467,8 @@ static void on_deadline(evutil_socket_t descriptor, short what, void *context) {
   if (c->state == RECEIVING && c->exchange) {
     refuse(c, 408, "the request did not arrive in time");
     hand_over_refusal(c);
+  } else if (c->state == ANSWERING) {
+    probe(c);
   } else {
     iso_http_connection_destroy(c);
   }

@@ -2,7 +2,11 @@
  *
  * A connection carries one exchange at a time: a request, then its answer. Pipelined requests wait
  * in the socket. Everything here is bounded: headers, body, time to send a request, time to take
- * an answer, connections. Everything here runs on the thread of the event loop. */
+ * an answer, connections. Everything here runs on the thread of the event loop.
+ *
+ * A client may end its half of the connection after a request and still read the answer. The
+ * protocol shows that and a client that has gone as the same; they are told apart by sending (see
+ * probe() in connection.c). */
 #ifndef ISOMER_SERVER_HTTP_HTTP_H
 #define ISOMER_SERVER_HTTP_HTTP_H
 
@@ -27,9 +31,10 @@ typedef struct iso_exchange {
   /* The request; read only. */
   iso_http_method method;
   const char *method_name;
-  char *path;  /* without the query; NUL-terminated */
-  char *query; /* after '?', or NULL */
-  char *body;  /* NUL-terminated; may be taken: set it to NULL and free it later */
+  char *path;       /* without the query; NUL-terminated */
+  char *query;      /* after '?', or NULL */
+  const char *host; /* "name:port" that the client asked for; NULL: none, as HTTP/1.0 may */
+  char *body;       /* NUL-terminated; may be taken: set it to NULL and free it later */
   size_t body_length;
   char remote[64]; /* "127.0.0.1:4711" */
   char id[40];     /* X-Request-Id of the client where it is a plain word, else a fresh one */
@@ -44,7 +49,8 @@ typedef struct iso_exchange {
   uint64_t bytes_sent;
   /* The connection's own. */
   iso_http_connection *connection;
-  char *head; /* name NUL value NUL ... */
+  char *head;      /* name NUL value NUL ... */
+  char *authority; /* of "GET http://host/path" */
   size_t head_length, head_capacity, body_capacity;
   char *extra_headers;
   bool keep_alive, old_protocol, chunked;
@@ -76,6 +82,8 @@ ISO_MUST_CHECK iso_status iso_http_create(struct event_base *base, const iso_htt
                                           const iso_http_handler *handler, iso_http **out_http);
 void iso_http_destroy(iso_http *http);
 int iso_http_port(const iso_http *http);
+/* Whether only this machine can connect. */
+bool iso_http_is_loopback(const iso_http *http);
 iso_status iso_http_accept(iso_http *http);
 /* Accepts no more and closes connections without a whole request; others close after their answer.
  */

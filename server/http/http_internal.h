@@ -14,7 +14,7 @@ struct iso_http {
   iso_http_options options;
   iso_http_handler handler;
   int port;
-  bool draining;
+  bool is_loopback, draining;
   int n_connections, n_exchanges;
   uint64_t next_id;
   size_t body_bytes; /* of all exchanges */

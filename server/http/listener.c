@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,13 +54,29 @@ static void raise_descriptor_limit(int wanted) {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-static int port_of(evutil_socket_t descriptor) {
+static void read_bound_address(iso_http *http) {
   struct sockaddr_storage address;
   socklen_t length = sizeof address;
-  if (getsockname(descriptor, (struct sockaddr *)&address, &length) != 0)
-    return 0;
-  return ntohs(address.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&address)->sin6_port
-                                             : ((struct sockaddr_in *)&address)->sin_port);
+  if (getsockname(evconnlistener_get_fd(http->listener), (struct sockaddr *)&address, &length) != 0)
+    return;
+  if (address.ss_family == AF_INET6) {
+    const struct sockaddr_in6 *in = (const struct sockaddr_in6 *)&address;
+    http->port = ntohs(in->sin6_port);
+    http->is_loopback = IN6_IS_ADDR_LOOPBACK(&in->sin6_addr);
+  } else {
+    const struct sockaddr_in *in = (const struct sockaddr_in *)&address;
+    http->port = ntohs(in->sin_port);
+    http->is_loopback = ntohl(in->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+  }
+}
+
+/* Machines that vanish without a word are noticed in two minutes; connections inherit this. */
+static void keep_alive(evutil_socket_t descriptor) {
+  const int idle_seconds = 60, interval_seconds = 10, count = 6, on = 1;
+  setsockopt(descriptor, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+  setsockopt(descriptor, IPPROTO_TCP, TCP_KEEPIDLE, &idle_seconds, sizeof idle_seconds);
+  setsockopt(descriptor, IPPROTO_TCP, TCP_KEEPINTVL, &interval_seconds, sizeof interval_seconds);
+  setsockopt(descriptor, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
 }
 
 /* Tries each address of the host's name. */
@@ -111,7 +128,8 @@ iso_status iso_http_create(struct event_base *base, const iso_http_options *opti
     return status;
   }
   evconnlistener_set_error_cb(http->listener, on_accept_error);
-  http->port = port_of(evconnlistener_get_fd(http->listener));
+  read_bound_address(http);
+  keep_alive(evconnlistener_get_fd(http->listener));
   *out_http = http;
   return ISO_OK;
 }
@@ -147,5 +165,6 @@ void iso_http_drain(iso_http *http) {
 }
 
 int iso_http_port(const iso_http *http) { return http->port; }
+bool iso_http_is_loopback(const iso_http *http) { return http->is_loopback; }
 int iso_http_connection_count(const iso_http *http) { return http->n_connections; }
 int iso_http_exchange_count(const iso_http *http) { return http->n_exchanges; }

@@ -36,10 +36,15 @@ class Protocol(unittest.TestCase):
     def tearDownClass(cls):
         cls.server.stop()
 
-    def raw(self, text, timeout=20):
-        """What the server sends until it closes."""
+    def raw(self, text, timeout=20, each=1 << 20):
+        """What the server sends until it closes. The text is sent in pieces of `each` bytes."""
         with self.server.socket(timeout) as connection:
-            connection.sendall(text)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            try:
+                for start in range(0, len(text), each):
+                    connection.sendall(text[start:start + each])
+            except (BrokenPipeError, ConnectionResetError):
+                pass  # refused before its end
             parts = []
             while part := connection.recv(65536):
                 parts.append(part)
@@ -47,15 +52,15 @@ class Protocol(unittest.TestCase):
 
     def test_malformed_requests(self):
         for text, status in ((b"nonsense\r\n\r\n", 400), (b"GET / HTTP/9.9x\r\n\r\n", 400),
-                             (b"GET /\x01 HTTP/1.1\r\n\r\n", 400), (b"\x16\x03\x01\x02\x00\x01", 400),
-                             (b"GET / HTTP/1.1\r\nA: " + b"x" * 40000 + b"\r\n\r\n", 431),
-                             (b"GET /" + b"x" * 40000 + b" HTTP/1.1\r\n\r\n", 431),
-                             (b"POST /tokenize HTTP/1.1\r\nContent-Length: -5\r\n\r\n", 400),
-                             (b"POST /tokenize HTTP/1.1\r\nContent-Length: 99999999999999999999\r\n\r\n", 400),
-                             (b"POST /tokenize HTTP/1.1\r\nContent-Length: 5\r\n"
+                             (b"GET /\x01 HTTP/1.1\r\nHost: localhost\r\n\r\n", 400), (b"\x16\x03\x01\x02\x00\x01", 400),
+                             (b"GET / HTTP/1.1\r\nHost: localhost\r\nA: " + b"x" * 40000 + b"\r\n\r\n", 431),
+                             (b"GET /" + b"x" * 40000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", 431),
+                             (b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: -5\r\n\r\n", 400),
+                             (b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999999999999\r\n\r\n", 400),
+                             (b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n"
                               b"Transfer-Encoding: chunked\r\n\r\n", 400),
-                             (b"POST /tokenize HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", 400),
-                             (b"CONNECT example.org:443 HTTP/1.1\r\n\r\n", 405)):
+                             (b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", 400),
+                             (b"CONNECT example.org:443 HTTP/1.1\r\nHost: localhost\r\n\r\n", 405)):
             answer = self.raw(text)
             head, _, body = answer.partition(b"\r\n\r\n")
             self.assertEqual(int(head.split()[1]), status, (text[:60], answer[:200]))
@@ -63,7 +68,7 @@ class Protocol(unittest.TestCase):
             self.assertIn(b"Connection: close", head)
 
     def test_half_sent_request_times_out(self):
-        for text in (b"POST /tokenize HTTP/1.1\r\nContent-Le", b"POST /tokenize HTTP/1.1\r\n"
+        for text in (b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Le", b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\n"
                      b"Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{\"pro"):
             start = time.monotonic()
             answer = self.raw(text)
@@ -108,7 +113,7 @@ class Protocol(unittest.TestCase):
         # A client that announces 100 MB, and one that does not, both of whom just send.
         for head in (b"Content-Length: 100000000\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\n"):
             with self.server.socket() as connection:
-                connection.sendall(b"POST /tokenize HTTP/1.1\r\nContent-Type: application/json\r\n" + head)
+                connection.sendall(b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n" + head)
                 piece = b"x" * 65536
                 if b"chunked" in head:
                     piece = b"10000\r\n" + piece + b"\r\n"
@@ -125,7 +130,7 @@ class Protocol(unittest.TestCase):
 
     def test_pipelined_and_reused_connections(self):
         with self.server.socket() as connection:
-            connection.sendall(b"GET /health/live HTTP/1.1\r\n\r\n" * 50)
+            connection.sendall(b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n" * 50)
             received = b""
             while received.count(b"live\n") < 50:
                 received += connection.recv(65536)
@@ -140,7 +145,7 @@ class Protocol(unittest.TestCase):
 
     def test_expect_continue(self):
         with self.server.socket() as connection:
-            connection.sendall(b"POST /tokenize HTTP/1.1\r\nContent-Type: application/json\r\n"
+            connection.sendall(b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
                                b"Expect: 100-continue\r\nContent-Length: 15\r\n\r\n")
             self.assertEqual(connection.recv(100), b"HTTP/1.1 100 Continue\r\n\r\n")
             connection.sendall(b'{"prompt": "a"}')
@@ -152,6 +157,70 @@ class Protocol(unittest.TestCase):
                           b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
         self.assertTrue(answer.endswith(b"data: [DONE]\n\n"), answer)
         self.assertNotIn(b"chunked", answer)
+
+    def test_shapes_that_could_be_read_two_ways(self):
+        """What one reader takes as one request and another as two (request smuggling): refused, and nothing after
+        it is read."""
+        head = b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        body, after = b'{"prompt": "a"}', b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        for lines in (b"Content-Length: 15\r\nContent-Length: 0\r\n", b"Content-Length: 15\r\nContent-Length: 15\r\n",
+                      b"Content-Length: 15, 15\r\n", b"Content-Length: +15\r\n", b"Content-Length: 0xf\r\n",
+                      b"Content-Length: 1 5\r\n", b"Content-Length: 15\r\nTransfer-Encoding: chunked\r\n",
+                      b"Transfer-Encoding: chunked\r\nContent-Length: 15\r\n", b"Content-Length : 15\r\n",
+                      b"Transfer-Encoding: chunked, identity\r\n", b"Transfer-Encoding: xchunked\r\n",
+                      b"Transfer-Encoding : chunked\r\n", b"Transfer-Encoding: identity\r\nContent-Length: 15\r\n",
+                      b"Content-Length:\r\n 15\r\n", b"A: b\r\n Content-Length: 15\r\n", b"Host: localhost\r\n",
+                      b"A: b\0c\r\nContent-Length: 15\r\n", b"\0: b\r\nContent-Length: 15\r\n",
+                      b": b\r\nContent-Length: 15\r\n", b"A: b\rContent-Length: 15\r\n", b"A: b\n\tContent-Length: 15\r\n", b"A b: c\r\nContent-Length: 15\r\n"):
+            for each in (1 << 20, 7):
+                answer = self.raw(head + lines + b"\r\n" + body + after, each=each)
+                self.assertIn(b" 400 ", answer.split(b"\r\n")[0], (lines, answer[:300]))
+                self.assertEqual(answer.count(b"HTTP/1.1"), 1, (lines, answer))
+        for piece in (b"f\r\n" + body + b"X\r\n0\r\n\r\n", b"-1\r\n", b"f;" + b"x" * 90000 + b"\r\n", b"fffffffffffffffff\r\n",
+                      b"0x0f\r\n" + body + b"\r\n0\r\n\r\n"):
+            answer = self.raw(head + b"Transfer-Encoding: chunked\r\n\r\n" + piece + after)
+            self.assertRegex(answer.split(b"\r\n")[0], b" (400|413|431) ", (piece[:40], answer[:300]))
+            self.assertEqual(answer.count(b"HTTP/1.1"), 1, (piece[:40], answer))
+
+    def test_odd_but_right(self):
+        body = b'{"prompt": "a"}'
+        for text, status in ((b"POST http://localhost/tokenize?x HTTP/1.1\r\nHost: other\r\nContent-Type: application/json\r\n"
+                              b"Content-Length: 15\r\nConnection: close\r\n\r\n" + body, 200),
+                             (b"\r\n\r\nPOST /tokenize HTTP/1.1\r\nhOST: localhost:1\r\nConnection: close\r\n"
+                              b"content-type: Application/JSON; charset=utf-8\r\nTRANSFER-ENCODING: Chunked\r\n\r\n"
+                              b"1\r\n{\r\n0000E;a=b\r\n\"prompt\": \"a\"}\r\n0\r\nTrailer: x\r\n\r\n", 200),
+                             (b"OPTIONS * HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", 204),
+                             (b"GET /health/live HTTP/1.0\r\n\r\n", 200),
+                             (b"GET /health/live HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade, close\r\nUpgrade: h2c\r\n\r\n", 200),
+                             (b"GET //health/live HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", 404),
+                             (b"GET /%68ealth HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", 404),
+                             (b"GET /health/../info HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", 404),
+                             (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400)):
+            answer = self.raw(text)
+            self.assertEqual(int(answer.split()[1]), status, (text, answer[:300]))
+            self.assertEqual(int(self.raw(text, each=1).split()[1]), status, text)  # byte by byte
+
+    def test_names_of_other_sites_are_refused(self):
+        """A page at evil.example whose name points to this machine: Origin and Host agree."""
+        port = self.server.port
+        for host, status in (("localhost", 200), (f"localhost:{port}", 200), (f"127.0.0.1:{port}", 200), ("[::1]", 200),
+                             (f"[::1]:{port}", 200), ("LOCALHOST.", 200), ("chat.localhost:80", 200), ("10.0.0.1", 200),
+                             ("evil.example", 403), (f"evil.example:{port}", 403), ("localhost.evil.example", 403),
+                             ("127.0.0.1.evil.example", 403), ("[evil.example]", 403), ("evillocalhost", 403), ("", 403),
+                             ("[::1", 403), ("x" * 400, 403)):
+            headers = {"Host": host, "Origin": "http://" + host}
+            got, _, body = self.server.request("POST", "/tokenize", {"prompt": "a"}, headers)
+            self.assertEqual(got, status, (host, body))
+            if status == 403:
+                self.assertIn("--allowed-host", error_of(body)["message"])
+                self.assertEqual(self.server.request("GET", "/", headers=headers)[0], 403)
+        self.assertIn(b" 403 ", self.raw(b"GET http://evil.example/info HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"))
+        self.assertIn(b" 400 ", self.raw(b"GET / HTTP/1.1\r\n\r\n"))
+        with Server("--allowed-host", "chat.example", "--allowed-host", "other.example") as server:
+            for host, status in (("Other.Example:1", 200), ("chat.example", 200), ("localhost", 200), ("third.example", 403)):
+                self.assertEqual(server.request("GET", "/info", headers={"Host": host})[0], status, host)
+        with Server("--host", "0.0.0.0") as server:
+            self.assertEqual(server.request("GET", "/info", headers={"Host": "any.example"})[0], 200)
 
     def test_request_ids(self):
         _, headers, _ = self.server.request("GET", "/health", headers={"X-Request-Id": "abc-1.2_3"})

@@ -2,6 +2,7 @@
 """Clients that misbehave, beside clients that do not.   test_serve_abuse.py PATH_TO_ISOMER
 
 ISOMER_TEST_CONNECTIONS (2,000) is how many connections are opened and dropped."""
+import http.client
 import json
 import os
 import random
@@ -27,7 +28,7 @@ PATIENCE = 2.0
 
 def post_bytes(body):
     text = json.dumps(body).encode()
-    return (b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    return (b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
             b"Content-Length: %d\r\n\r\n%s" % (len(text), text))
 
 
@@ -59,7 +60,7 @@ class Abuse(unittest.TestCase):
             elif kind == 2:  # a reset instead of an end
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             elif kind == 3:
-                connection.sendall(b"GET /health/live HTTP/1.1\r\n\r\n")
+                connection.sendall(b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n")
             connection.close()
         self.check_alive()
         self.server.wait_for(lambda m: m["isomer_http_connections"] == 1, what="dropped connections")
@@ -70,7 +71,7 @@ class Abuse(unittest.TestCase):
         before = self.server.memory()
         connections = [self.server.socket() for _ in range(min(N_CONNECTIONS, 4000))]
         for connection in connections:
-            connection.sendall(b"GET /health/live HTTP/1.1\r\n\r\n")
+            connection.sendall(b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n")
         for connection in connections:
             self.assertIn(b"live", connection.recv(1000))
         each = (self.server.memory() - before) / len(connections)
@@ -123,6 +124,41 @@ class Abuse(unittest.TestCase):
                 time.sleep(rng.random() * 0.02)
             self.server.wait_until_idle()
             self.check_serves()
+
+    def test_half_closed_connections_are_answered(self):
+        """A client that ends its half after the request still gets the answer, queued, running or streamed."""
+        bodies = [dict(LONG, max_tokens=600), dict(LONG, max_tokens=600, stream=True)] * 4  # more than run at once
+        connections = []
+        for body in bodies:
+            connection = self.server.socket()
+            connection.sendall(post_bytes(body))
+            connection.shutdown(socket.SHUT_WR)
+            connections.append(connection)
+        expected = self.server.post(COMPLETIONS, bodies[0])["choices"][0]["text"]
+        for body, connection in zip(bodies, connections):
+            answer = http.client.HTTPResponse(connection)  # which skips "100 Continue"
+            answer.begin()
+            text = answer.read().decode()
+            self.assertEqual(answer.status, 200, text)
+            if "stream" in body:
+                rows = [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: {")]
+                text = "".join(row["choices"][0]["text"] for row in rows)
+            else:
+                text = json.loads(text)["choices"][0]["text"]
+            self.assertEqual(text, expected)
+            self.assertEqual(connection.recv(1), b"")
+            connection.close()
+        # Two requests at once, and in the old protocol.
+        with self.server.socket() as connection:
+            connection.sendall(2 * post_bytes(dict(LONG, max_tokens=20)))
+            connection.shutdown(socket.SHUT_WR)
+            self.assertEqual(b"".join(iter(lambda: connection.recv(65536), b"")).count(b"HTTP/1.1 200 OK"), 2)
+        with self.server.socket() as connection:
+            connection.sendall(post_bytes(dict(LONG, max_tokens=400)).replace(b"HTTP/1.1", b"HTTP/1.0"))
+            connection.shutdown(socket.SHUT_WR)
+            answer = b"".join(iter(lambda: connection.recv(65536), b""))
+            self.assertIn(b" 200 OK", answer)
+            self.assertNotIn(b"100 Continue", answer)
 
     def test_killed_client_process(self):
         for stream in (True, False):
