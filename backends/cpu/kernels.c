@@ -21,7 +21,7 @@ static void append(const iso_kernel *table, uint32_t count) {
   X(iso_cpu_kv_write_##tier)                                                                       \
   X(iso_cpu_attention_##tier)
 #if defined(__x86_64__)
-#define X86_TABLES(X) TIERED_TABLES(X, avx512) TIERED_TABLES(X, avx2)
+#define X86_TABLES(X) X(iso_cpu_attention_amx) TIERED_TABLES(X, avx512) TIERED_TABLES(X, avx2)
 #else
 #define X86_TABLES(X)
 #endif
