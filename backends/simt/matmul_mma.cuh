@@ -61,6 +61,16 @@ template <int Newer> __device__ __forceinline__ void mma_copy_wait() {
 #endif
 }
 
+template <typename V> __device__ __forceinline__ uint32_t mma_pack(float a, float b) {
+  if constexpr (__is_same(V, simt_bf16)) {
+    __nv_bfloat162 pair = __floats2bfloat162_rn(a, b);
+    return *(uint32_t *)&pair;
+  } else {
+    __half2 pair = __floats2half2_rn(a, b);
+    return *(uint32_t *)&pair;
+  }
+}
+
 /* Two values as the sum of two 16-bit planes: 22 bits of significand in f16, 16 in bf16. */
 template <typename V>
 __device__ __forceinline__ void mma_split(float a, float b, uint32_t *out_high, uint32_t *out_low) {

@@ -1,0 +1,55 @@
+/* Packed weights back as rows of 16-bit floats, for products whose arithmetic outweighs that. */
+#ifndef ISOMER_SIMT_MATMUL_UNPACK_H
+#define ISOMER_SIMT_MATMUL_UNPACK_H
+
+#include "backends/simt/matmul_packed.cuh"
+
+enum { MATMUL_UNPACK_SUBGROUPS = 8 };
+
+/* One subgroup a unit, tiles in order from the first of `packed` on. `out`: rows of n_columns
+ * values, a multiple of 4. A value is its code times its scale in f32, rounded once. */
+template <typename W, typename V>
+__global__ void __launch_bounds__(MATMUL_UNPACK_SUBGROUPS * 32)
+    matmul_unpack(const uint8_t *packed, int64_t n_rows, int64_t n_columns, V *out) {
+  int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+  int n_units = (int)matmul_count(n_columns, W::unit);
+  int64_t index = (int64_t)blockIdx.x * MATMUL_UNPACK_SUBGROUPS + threadIdx.x / 32;
+  int64_t tile = index / n_units, first_column = index % n_units * W::unit;
+  simt_let_later_begin();
+  /* Earlier kernels may still read what is overwritten. */
+  simt_wait_for_earlier();
+  if (tile * 16 >= n_rows)
+    return;
+  const uint8_t *unit = packed + index * W::unit_bytes;
+  constexpr float up = 1 << (9 - W::base); /* codes are taken 2^(base - 9) times as large */
+  typename W::lane_codes codes;
+  W::open(unit, lane, &codes);
+#pragma unroll
+  for (int b = 0; b < W::blocks; b++) {
+    uint32_t words[4];
+    matmul_block_scales scales;
+    W::base_words(unit, lane, b, words);
+    W::scales(unit, lane, b, codes, &scales);
+#pragma unroll
+    for (int r = 0; r < 2; r++)
+#pragma unroll
+      for (int h = 0; h < 2; h++) {
+        int s = W::sub == 16 ? h : 0;
+        float scale = scales.codes[s][r] * up, add = W::minimum ? scales.add[s][r] : 0.0f;
+        uint32_t pairs[2];
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+          uint32_t bits = W::pair(words, codes, b, r, 2 * h + i);
+          __half2 lift = __float2half2_rn(W::odd_pairs_high && i ? 2048.0f : 32768.0f);
+          __half2 offset = __float2half2_rn(-(float)W::offset * (float)(1 << W::base) * 0x1p-9f);
+          float2 code = __half22float2(__hfma2(*(__half2 *)&bits, lift, offset));
+          pairs[i] = mma_pack<V>(fmaf(code.x, scale, add), fmaf(code.y, scale, add));
+        }
+        int64_t row = tile * 16 + g + r * 8, column = first_column + b * 32 + h * 16 + 4 * t;
+        if (row < n_rows && column < n_columns)
+          *(uint2 *)(out + row * n_columns + column) = make_uint2(pairs[0], pairs[1]);
+      }
+  }
+}
+
+#endif
