@@ -77,6 +77,10 @@ __device__ __forceinline__ void hopper_copy(void *shared, const void *memory, ui
 __device__ __forceinline__ void hopper_sync(int number, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
 }
+/* Counts this thread in without waiting. */
+__device__ __forceinline__ void hopper_arrive(int number, int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory");
+}
 template <int Registers> __device__ __forceinline__ void hopper_take_registers() {
 #if HOPPER_HAS_WGMMA
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Registers));
@@ -107,6 +111,15 @@ template <int Newer> __device__ __forceinline__ void hopper_product_wait() {
 #endif
 }
 
+/* The same rows as the right operand's rows, not its columns: 8 rows after another, the next 64
+ * values of each `next_bytes` further on. */
+__device__ __forceinline__ uint64_t hopper_rows_transposed(const void *shared,
+                                                           uint32_t next_bytes) {
+  uint64_t address = mma_shared_address(shared);
+  return (address & 0x3ffff) >> 4 | (uint64_t)(next_bytes >> 4) << 16 | (uint64_t)64 << 32 |
+         (uint64_t)1 << 62;
+}
+
 /* Describes rows of 128 bytes (64 values), whose 16-byte chunks are exchanged by chunk ^ row % 8,
  * 8 rows after another from a multiple of 1,024 bytes. 16 columns further on is 2 more. */
 __device__ __forceinline__ uint64_t hopper_rows(const void *shared) {
@@ -115,9 +128,10 @@ __device__ __forceinline__ uint64_t hopper_rows(const void *shared) {
 }
 
 /* The shape of a product is part of the instruction's name and of its list of registers. */
-#define HOPPER_WGMMA(n, list, a0, a1, a2, a3, b)                                                   \
-  "{ .reg .pred add; setp.eq.u32 add, 0, 0; wgmma.mma_async.sync.aligned.m64n" n                   \
-  "k16.f32.f16.f16 {" list "}, {" a0 "," a1 "," a2 "," a3 "}, " b ", add, 1, 1, 0; }"
+#define HOPPER_WGMMA(n, type, list, a0, a1, a2, a3, b, add, transposed)                            \
+  "{ .reg .pred add; setp.ne.u32 add, " add ", 0; wgmma.mma_async.sync.aligned.m64n" n             \
+  "k16.f32." type "." type " {" list "}, {" a0 "," a1 "," a2 "," a3 "}, " b                        \
+  ", add, 1, 1, " transposed "; }"
 #define HOPPER_LIST_32                                                                             \
   "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"                                         \
   "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
@@ -141,36 +155,63 @@ __device__ __forceinline__ uint64_t hopper_rows(const void *shared) {
 #define HOPPER_OUT_128 HOPPER_OUT_64, HOPPER_OUT_32_AT(64), HOPPER_OUT_32_AT(96)
 
 /* Adds 64 x 16 values in registers (rows 16 w .. of subgroup w, as in mma_add()) times Columns x 16
- * values in shared memory. Register 4 j + i of the sums: columns 8 j + 2 t + i % 2, row g + i / 2
- * * 8. */
-template <int Columns> struct hopper_product;
-template <> struct hopper_product<64> {
+ * values in shared memory to sums, or replaces them. Transposed: the right operand is 16 x Columns.
+ * Register 4 j + i of the sums: columns 8 j + 2 t + i % 2, row g + i / 2 * 8. */
+template <typename V, int Columns, bool Transposed = false> struct hopper_product;
+template <typename V, bool Transposed> struct hopper_product<V, 64, Transposed> {
   static __device__ __forceinline__ void add(float (&sums)[32], const uint32_t (&left)[4],
-                                             uint64_t right) {
+                                             uint64_t right, int add = 1) {
 #if HOPPER_HAS_WGMMA
-    asm volatile(HOPPER_WGMMA("64", HOPPER_LIST_32, "%32", "%33", "%34", "%35", "%36")
-                 : HOPPER_OUT_32
-                 : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "l"(right));
+    if constexpr (__is_same(V, simt_bf16))
+      asm volatile(HOPPER_WGMMA("64", "bf16", HOPPER_LIST_32, "%32", "%33", "%34", "%35", "%36",
+                                "%37", "%38")
+                   : HOPPER_OUT_32
+                   : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "l"(right), "r"(add),
+                     "n"(Transposed));
+    else
+      asm volatile(
+          HOPPER_WGMMA("64", "f16", HOPPER_LIST_32, "%32", "%33", "%34", "%35", "%36", "%37", "%38")
+          : HOPPER_OUT_32
+          : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "l"(right), "r"(add),
+            "n"(Transposed));
 #endif
   }
 };
-template <> struct hopper_product<128> {
+template <typename V, bool Transposed> struct hopper_product<V, 128, Transposed> {
   static __device__ __forceinline__ void add(float (&sums)[64], const uint32_t (&left)[4],
-                                             uint64_t right) {
+                                             uint64_t right, int add = 1) {
 #if HOPPER_HAS_WGMMA
-    asm volatile(HOPPER_WGMMA("128", HOPPER_LIST_64, "%64", "%65", "%66", "%67", "%68")
-                 : HOPPER_OUT_64
-                 : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "l"(right));
+    if constexpr (__is_same(V, simt_bf16))
+      asm volatile(HOPPER_WGMMA("128", "bf16", HOPPER_LIST_64, "%64", "%65", "%66", "%67", "%68",
+                                "%69", "%70")
+                   : HOPPER_OUT_64
+                   : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "l"(right), "r"(add),
+                     "n"(Transposed));
+    else
+      asm volatile(HOPPER_WGMMA("128", "f16", HOPPER_LIST_64, "%64", "%65", "%66", "%67", "%68",
+                                "%69", "%70")
+                   : HOPPER_OUT_64
+                   : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "l"(right), "r"(add),
+                     "n"(Transposed));
 #endif
   }
 };
-template <> struct hopper_product<256> {
+template <typename V, bool Transposed> struct hopper_product<V, 256, Transposed> {
   static __device__ __forceinline__ void add(float (&sums)[128], const uint32_t (&left)[4],
-                                             uint64_t right) {
+                                             uint64_t right, int add = 1) {
 #if HOPPER_HAS_WGMMA
-    asm volatile(HOPPER_WGMMA("256", HOPPER_LIST_128, "%128", "%129", "%130", "%131", "%132")
-                 : HOPPER_OUT_128
-                 : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "l"(right));
+    if constexpr (__is_same(V, simt_bf16))
+      asm volatile(HOPPER_WGMMA("256", "bf16", HOPPER_LIST_128, "%128", "%129", "%130", "%131",
+                                "%132", "%133", "%134")
+                   : HOPPER_OUT_128
+                   : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "l"(right), "r"(add),
+                     "n"(Transposed));
+    else
+      asm volatile(HOPPER_WGMMA("256", "f16", HOPPER_LIST_128, "%128", "%129", "%130", "%131",
+                                "%132", "%133", "%134")
+                   : HOPPER_OUT_128
+                   : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "l"(right), "r"(add),
+                     "n"(Transposed));
 #endif
   }
 };

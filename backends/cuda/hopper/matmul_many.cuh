@@ -281,7 +281,7 @@ __global__ void __launch_bounds__(MANY_THREADS, 1)
         hopper_product_begin();
 #pragma unroll
         for (int i = 0; i < 4; i++)
-          hopper_product<Columns>::add(sums, left[stage % 2][i], right + 2 * i);
+          hopper_product<simt_f16, Columns>::add(sums, left[stage % 2][i], right + 2 * i);
         hopper_product_commit();
         if (stage + 1 < stages) {
           decode(stage + 1, left[(stage + 1) % 2]);

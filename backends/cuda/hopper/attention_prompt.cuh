@@ -1,0 +1,310 @@
+/* Paged attention of many query rows a sequence, prompts, on Hopper's matrix unit: online softmax
+ * over tiles of keys (arXiv:2205.14135), with one group of subgroups that copies and two that
+ * multiply and take exponents in turns (arXiv:2407.08608).
+ *
+ * A block takes 128 rows of one query head; each multiplying group 64 of them. Keys and values come
+ * a tile of 128 positions at a time into a ring of four slots, keys and values by turns, as rows of
+ * 128 bytes whose 16-byte chunks are exchanged by row. Queries and weights of values are rounded to
+ * the caches' type; scores, maxima and sums are f32. */
+#ifndef ISOMER_CUDA_HOPPER_ATTENTION_PROMPT_H
+#define ISOMER_CUDA_HOPPER_ATTENTION_PROMPT_H
+
+#include "backends/cuda/hopper/hopper.cuh"
+#include "backends/simt/attention_paged.cuh"
+
+enum {
+  PROMPT_ROWS = 128, /* of queries in a block */
+  PROMPT_KEYS = 128, /* positions in a tile */
+  PROMPT_SLOTS = 4,
+  PROMPT_GROUP = 128, /* threads */
+  PROMPT_THREADS = 3 * PROMPT_GROUP
+};
+
+template <int Dim> struct prompt_slot { static constexpr int bytes = PROMPT_KEYS * Dim * 2; };
+
+/* Rows of no sequence are zero. A subgroup a token. */
+static __global__ void __launch_bounds__(128)
+    attention_clear(const __grid_constant__ attention_operands o) {
+  simt_let_later_begin();
+  simt_wait_for_earlier();
+  int lane = threadIdx.x % 32, token = (int)blockIdx.x * 4 + (int)threadIdx.x / 32;
+  bool covered = token >= o.n_tokens;
+  for (int s = lane; s < o.n_sequences; s += 32)
+    covered |= token >= o.query_start[s] && token - o.query_start[s] < o.query_length[s];
+  if (__any_sync(0xffffffffu, covered))
+    return;
+  for (int head = 0; head < o.n_heads; head++)
+    for (int e = lane; e < o.y.n_columns; e += 32)
+      simt_store(o.y.scheme, o.y.row((int64_t)token * o.n_heads + head), e, 0.0f);
+}
+
+/* Where each 16 rows of a tile lie in a cache: lane i of a subgroup knows rows 16 i .. */
+template <int Dim>
+__device__ __forceinline__ void prompt_copy(const attention_cache &cache, int64_t offset, int begin,
+                                            const attention_tile &tile, uint8_t *slot) {
+  constexpr int chunks = Dim / 8, rows = PROMPT_GROUP / chunks; /* a turn */
+  int chunk = threadIdx.x % chunks, in_turn = (int)threadIdx.x / chunks;
+  uint8_t *to =
+      slot + chunk / 8 * PROMPT_KEYS * 128 + in_turn * 128 + (chunk % 8 ^ in_turn % 8) * 16;
+  const uint8_t *from = cache.data + chunk * 16;
+#pragma unroll
+  for (int i = 0; i < PROMPT_KEYS / rows; i++) {
+    int row = i * rows + in_turn, position = begin + row;
+    int64_t at = __shfl_sync(0xffffffffu, offset, i * rows / 16);
+    bool seen = position >= tile.first && position <= tile.last;
+    mma_copy16(to + i * rows * 128, seen ? from + at + row % 16 * cache.row_bytes : cache.data,
+               seen ? 16 : 0);
+  }
+}
+
+/* 2^x, 0 for what is no normal number. */
+__device__ __forceinline__ float prompt_power(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+/* Exponents of 2 for the scores of one tile. `shrink`: what the sums so far are multiplied by. */
+template <bool Plain>
+__device__ __forceinline__ void
+prompt_weigh(const attention_operands &o, float (&scores)[64], const float (&scale)[2],
+             const int (&position)[2], const int (&first)[2], const int (&last)[2], float slope,
+             int begin, float (&maximum)[2], float (&total)[2], float (&shrink)[2]) {
+  const float LOG2_E = 1.4426950408889634f;
+  int t = threadIdx.x % 4;
+  float highest[2] = {-INFINITY, -INFINITY}, factor[2] = {scale[0] * LOG2_E, scale[1] * LOG2_E};
+#pragma unroll
+  for (int i = 0; i < 64; i++) {
+    int r = i / 2 % 2;
+    if constexpr (!Plain) {
+      int p = begin + i / 4 * 8 + 2 * t + i % 2;
+      float score = scores[i] * scale[r];
+      if (o.soft_cap > 0)
+        score = o.soft_cap * tanhf(score / o.soft_cap);
+      score = (score + slope * (float)(p - position[r])) * LOG2_E;
+      scores[i] = p >= first[r] && p <= last[r] ? score : -INFINITY;
+    }
+    highest[r] = fmaxf(highest[r], scores[i]);
+  }
+#pragma unroll
+  for (int r = 0; r < 2; r++) {
+    highest[r] = fmaxf(highest[r], simt_shuffle_xor(highest[r], 1));
+    highest[r] = fmaxf(highest[r], simt_shuffle_xor(highest[r], 2));
+    /* scale is positive or not: the largest product is not that of the largest score */
+    float now = fmaxf(maximum[r], Plain ? highest[r] * factor[r] : highest[r]);
+    shrink[r] = maximum[r] == now ? 1.0f : exp2f(maximum[r] - now);
+    maximum[r] = now;
+    total[r] *= shrink[r];
+  }
+  float base[2];
+#pragma unroll
+  for (int r = 0; r < 2; r++)
+    base[r] = maximum[r] == -INFINITY ? 0.0f : maximum[r];
+#pragma unroll
+  for (int i = 0; i < 64; i++) {
+    int r = i / 2 % 2;
+    scores[i] = prompt_power(Plain ? scores[i] * factor[r] - base[r] : scores[i] - base[r]);
+    total[r] += scores[i];
+  }
+}
+
+/* Grid: tiles of rows, the last ones first, then query heads. */
+template <typename V, int Dim, bool Turns>
+__global__ void __launch_bounds__(PROMPT_THREADS, 1)
+    attention_prompt(const __grid_constant__ attention_operands o) {
+#if HOPPER_HAS_WGMMA
+  extern __shared__ uint8_t dynamic[];
+  __shared__ uint64_t full[PROMPT_SLOTS], free_again[PROMPT_SLOTS];
+  uint8_t *ring = dynamic + (1024 - mma_shared_address(dynamic) % 1024) % 1024;
+  constexpr int slot_bytes = prompt_slot<Dim>::bytes;
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < PROMPT_SLOTS; i++) {
+      hopper_barrier_init(&full[i], PROMPT_GROUP);
+      hopper_barrier_init(&free_again[i], 8);
+    }
+    hopper_barrier_fence();
+  }
+  simt_let_later_begin();
+  simt_wait_for_earlier();
+  attention_tile tile = attention_find_tile(o, (int)(gridDim.x - 1 - blockIdx.x), PROMPT_ROWS);
+  __syncthreads();
+  if (tile.sequence < 0)
+    return;
+  int head = blockIdx.y, kv_head = head / o.group;
+  int base = tile.first / PROMPT_KEYS * PROMPT_KEYS;
+  int n_tiles = (tile.last - base) / PROMPT_KEYS + 1;
+
+  if (threadIdx.x < PROMPT_GROUP) {
+    hopper_give_registers<40>();
+    const int32_t *table = o.block_table + (int64_t)tile.sequence * o.n_blocks;
+    int64_t in_keys = 0, in_values = 0;
+    /* Copies are told complete two turns later, when they are. */
+    for (int i = 0; i < 2 * n_tiles + 2; i++) {
+      if (i < 2 * n_tiles) {
+        int begin = base + i / 2 * PROMPT_KEYS;
+        if (i % 2 == 0) {
+          int position = begin + (int)threadIdx.x % 8 * 16;
+          int page = attention_page(o, table, position, tile.last);
+          in_keys = attention_row(o, o.k, page, kv_head, position) - o.k.data;
+          in_values = attention_row(o, o.v, page, kv_head, position) - o.v.data;
+        }
+        hopper_barrier_wait(&free_again[i % PROMPT_SLOTS], i / PROMPT_SLOTS % 2 ^ 1);
+        prompt_copy<Dim>(i % 2 ? o.v : o.k, i % 2 ? in_values : in_keys, begin, tile,
+                         ring + i % PROMPT_SLOTS * slot_bytes);
+      }
+      mma_copy_commit();
+      mma_copy_wait<2>();
+      if (i >= 2) {
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        hopper_barrier_arrive(&full[(i - 2) % PROMPT_SLOTS]);
+      }
+    }
+    return;
+  }
+
+  hopper_take_registers<232>();
+  int group = (int)threadIdx.x / PROMPT_GROUP - 1, lane = threadIdx.x % 32, t = lane % 4;
+  int row = group * 64 + (int)threadIdx.x / 32 % 4 * 16 + lane / 4; /* and row + 8 */
+  float scale[2];
+  int position[2], first[2], last[2];
+  uint32_t queries[Dim / 16][4];
+#pragma unroll
+  for (int r = 0; r < 2; r++) {
+    int in_tile = row + r * 8, window = (int)o.window;
+    bool exists = in_tile < tile.n_rows;
+    position[r] = tile.position + in_tile;
+    first[r] = window > 0 && position[r] >= window ? position[r] - window + 1 : 0;
+    last[r] = o.causal ? min(position[r], tile.context - 1) : tile.context - 1;
+    const uint8_t *q = o.q.row((int64_t)(tile.token + (exists ? in_tile : 0)) * o.n_heads + head);
+    float values[Dim / 8][2], largest = 0, up = 1, down = 1;
+#pragma unroll
+    for (int i = 0; i < Dim / 8; i++)
+#pragma unroll
+      for (int j = 0; j < 2; j++) {
+        values[i][j] = simt_load(o.q.scheme, q, i * 8 + 2 * t + j);
+        largest = fmaxf(largest, fabsf(values[i][j]));
+      }
+    if constexpr (!__is_same(V, simt_bf16)) {
+      largest = fmaxf(largest, simt_shuffle_xor(largest, 1));
+      mma_half_scale(fmaxf(largest, simt_shuffle_xor(largest, 2)), &up, &down);
+    }
+    scale[r] = o.scale * down;
+#pragma unroll
+    for (int i = 0; i < Dim / 8; i++) {
+      queries[i / 2][i % 2 * 2 + r] = mma_pack<V>(values[i][0] * up, values[i][1] * up);
+    }
+  }
+  float slope = o.slopes ? o.slopes[head] : 0.0f;
+  bool plain = o.soft_cap == 0 && !o.slopes && o.scale > 0;
+  /* Positions that every row of this group sees, and the last that any does. */
+  int group_first = tile.position + group * 64, group_last = group_first + 63;
+  int all_from = o.window && group_last >= (int)o.window ? group_last - (int)o.window + 1 : 0;
+  int all_to = o.causal ? group_first : tile.context - 1;
+  all_to = min(all_to, tile.last);
+
+  float maximum[2] = {-INFINITY, -INFINITY}, total[2] = {}, shrink[2];
+  float result[Dim / 2] = {}, scores[64];
+  uint32_t weights[PROMPT_KEYS / 16][4];
+  auto score = [&](int i) {
+    int slot = 2 * i % PROMPT_SLOTS;
+    const uint8_t *keys = ring + slot * slot_bytes;
+    hopper_barrier_wait(&full[slot], 2 * i / PROMPT_SLOTS % 2);
+    if constexpr (Turns)
+      hopper_sync(2 + group, 2 * PROMPT_GROUP);
+    hopper_product_begin();
+#pragma unroll
+    for (int k = 0; k < Dim / 16; k++)
+      hopper_product<V, PROMPT_KEYS>::add(
+          scores, queries[k], hopper_rows(keys + k / 4 * PROMPT_KEYS * 128) + k % 4 * 2, k > 0);
+    hopper_product_commit();
+  };
+  auto gather = [&](int i) {
+    int slot = 2 * i % PROMPT_SLOTS + 1;
+    const uint8_t *values = ring + slot * slot_bytes;
+    hopper_barrier_wait(&full[slot], 2 * i / PROMPT_SLOTS % 2);
+    hopper_product_begin();
+#pragma unroll
+    for (int k = 0; k < PROMPT_KEYS / 16; k++)
+      hopper_product<V, Dim, true>::add(
+          result, weights[k], hopper_rows_transposed(values + k * 16 * 128, PROMPT_KEYS * 128));
+    hopper_product_commit();
+  };
+  auto release = [&](int slot) {
+    if (lane == 0)
+      hopper_barrier_arrive(&free_again[slot]);
+  };
+  auto weigh = [&](int i) {
+    int begin = base + i * PROMPT_KEYS;
+    if (plain && begin >= all_from && begin + PROMPT_KEYS - 1 <= all_to)
+      prompt_weigh<true>(o, scores, scale, position, first, last, slope, begin, maximum, total,
+                         shrink);
+    else
+      prompt_weigh<false>(o, scores, scale, position, first, last, slope, begin, maximum, total,
+                          shrink);
+  };
+  auto round = [&]() {
+#pragma unroll
+    for (int k = 0; k < PROMPT_KEYS / 16; k++)
+#pragma unroll
+      for (int j = 0; j < 4; j++)
+        weights[k][j] = mma_pack<V>(scores[8 * k + 2 * j], scores[8 * k + 2 * j + 1]);
+  };
+  if (Turns && group == 1)
+    hopper_arrive(2, 2 * PROMPT_GROUP);
+  score(0);
+  if constexpr (Turns)
+    hopper_arrive(2 + (group ^ 1), 2 * PROMPT_GROUP);
+  hopper_product_wait<0>();
+  release(0);
+  weigh(0);
+  round();
+  for (int i = 1; i < n_tiles; i++) {
+    score(i);
+    gather(i - 1);
+    if constexpr (Turns)
+      hopper_arrive(2 + (group ^ 1), 2 * PROMPT_GROUP);
+    hopper_product_wait<1>();
+    release(2 * i % PROMPT_SLOTS);
+    weigh(i);
+    hopper_product_wait<0>();
+    release(2 * (i - 1) % PROMPT_SLOTS + 1);
+#pragma unroll
+    for (int e = 0; e < Dim / 2; e++)
+      result[e] *= shrink[e / 2 % 2];
+    round();
+  }
+  gather(n_tiles - 1);
+  hopper_product_wait<0>();
+  if (Turns && group == 0) /* the other group's last word */
+    hopper_sync(2, 2 * PROMPT_GROUP);
+#pragma unroll
+  for (int r = 0; r < 2; r++) {
+    total[r] += simt_shuffle_xor(total[r], 1);
+    total[r] += simt_shuffle_xor(total[r], 2);
+    if (row + r * 8 >= tile.n_rows)
+      continue;
+    uint8_t *y = o.y.row((int64_t)(tile.token + row + r * 8) * o.n_heads + head);
+    float inverse = 1 / total[r];
+#pragma unroll
+    for (int j = 0; j < Dim / 8; j++) {
+      simt_store2(o.y.scheme, y, 8 * j + 2 * t, result[4 * j + 2 * r] * inverse,
+                  result[4 * j + 2 * r + 1] * inverse);
+    }
+  }
+#endif
+}
+
+template <typename V, int Dim, bool Turns = true>
+iso_status attention_prompt_launch(iso_queue *queue, const attention_operands &o) {
+  if (o.n_tokens == 0)
+    return ISO_OK;
+  ISO_TRY(simt_launch_early(queue, "paged_attention.clear", attention_clear,
+                            dim3((unsigned)(o.n_tokens + 3) / 4), dim3(128), 0, o));
+  int tiles = o.n_tokens / PROMPT_ROWS + o.n_sequences;
+  return simt_launch_early(
+      queue, "paged_attention.prompt", attention_prompt<V, Dim, Turns>,
+      dim3((unsigned)(tiles < o.n_tokens ? tiles : o.n_tokens), (unsigned)o.n_heads),
+      dim3(PROMPT_THREADS), (size_t)(PROMPT_SLOTS * prompt_slot<Dim>::bytes + 1024), o);
+}
+
+#endif
