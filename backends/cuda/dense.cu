@@ -32,7 +32,7 @@ bool has_one_stride(const simt_rows &rows) {
   return rows.n_dims == 1 && (rows.n_rows <= 1 || rows.strides[0] % 16 == 0);
 }
 
-route plan_route(const iso_op_arguments *arguments, bool one_plane) {
+route plan_route(const iso_op_arguments *arguments) {
   const iso_tensor &weight = arguments->inputs[1];
   route r = {};
   r.x = simt_rows_of(arguments->inputs[0]);
@@ -47,7 +47,7 @@ route plan_route(const iso_op_arguments *arguments, bool one_plane) {
   r.finish = has_bias || scaled || !r.direct_y;
   bool exact = r.scheme == ISO_SCHEME_F32 || r.x.scheme == r.scheme ||
                (r.scheme == ISO_SCHEME_F16 && r.x.scheme == ISO_SCHEME_BF16);
-  r.n_planes = exact || one_plane ? 1 : 2;
+  r.n_planes = exact ? 1 : 2;
   r.planes_at = CUDA_BLAS_WORKSPACE;
   uint64_t plane = rounded((uint64_t)(r.m * r.k * simt_float_bytes(r.scheme)));
   r.scales_at = r.planes_at + (r.direct_x ? 0 : (uint64_t)r.n_planes * plane);
@@ -142,13 +142,13 @@ iso_refusal check(const iso_device *device, const iso_op_arguments *arguments,
 }
 
 uint64_t workspace(const iso_device *, const iso_op_arguments *arguments) {
-  return plan_route(arguments, false).bytes;
+  return plan_route(arguments).bytes;
 }
 
 bool is_aligned(const void *address) { return ((uintptr_t)address & 15) == 0; }
 
-iso_status multiply(iso_queue *queue, const iso_op_arguments *arguments, bool one_plane) {
-  route r = plan_route(arguments, one_plane);
+iso_status launch(iso_queue *queue, const iso_op_arguments *arguments) {
+  route r = plan_route(arguments);
   uint8_t *scratch = simt_workspace(arguments);
   const uint8_t *weight = simt_address(arguments->inputs[1]);
   if (r.m == 0)
@@ -191,10 +191,6 @@ iso_status multiply(iso_queue *queue, const iso_op_arguments *arguments, bool on
   return simt_launch_early(queue, "matmul: bias and rounding", finish, grid, dim3(THREADS), 0, f);
 }
 
-iso_status launch(iso_queue *queue, const iso_op_arguments *arguments) {
-  return multiply(queue, arguments, false);
-}
-
 const iso_kernel records[] = {{.size = sizeof(iso_kernel),
                                .op = ISO_OP_MATMUL,
                                .name = "matmul.float.cublaslt",
@@ -208,12 +204,12 @@ const iso_kernel records[] = {{.size = sizeof(iso_kernel),
 
 } /* namespace */
 
-uint64_t cuda_dense_workspace(const iso_op_arguments *arguments, bool one_plane) {
-  return plan_route(arguments, one_plane).bytes;
+uint64_t cuda_dense_workspace(const iso_op_arguments *arguments) {
+  return workspace(nullptr, arguments);
 }
 
-iso_status cuda_dense_launch(iso_queue *queue, const iso_op_arguments *arguments, bool one_plane) {
-  return multiply(queue, arguments, one_plane);
+iso_status cuda_dense_launch(iso_queue *queue, const iso_op_arguments *arguments) {
+  return launch(queue, arguments);
 }
 
 SIMT_EXPORT_KERNELS(dense, records)

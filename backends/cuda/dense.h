@@ -4,9 +4,8 @@
 
 #include "backends/cuda/cuda.h"
 
-/* As the functions of the record `matmul.float.cublaslt`, for arguments that it accepts.
- * `one_plane`: rows of x are rounded to the weight's type even where that loses bits. */
-uint64_t cuda_dense_workspace(const iso_op_arguments *arguments, bool one_plane);
-iso_status cuda_dense_launch(iso_queue *queue, const iso_op_arguments *arguments, bool one_plane);
+/* As the functions of the record `matmul.float.cublaslt`, for arguments that it accepts. */
+uint64_t cuda_dense_workspace(const iso_op_arguments *arguments);
+iso_status cuda_dense_launch(iso_queue *queue, const iso_op_arguments *arguments);
 
 #endif

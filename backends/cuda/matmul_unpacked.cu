@@ -31,10 +31,6 @@ iso_refusal check(const iso_device *device, const iso_op_arguments *arguments,
     *out_detail = "sizes that are no multiples of 8";
     return ISO_REFUSED_SHAPE;
   }
-  if (arguments->inputs[0].scheme == ISO_SCHEME_F32) {
-    *out_detail = "rows of f32 would lose bits";
-    return ISO_REFUSED_ACTIVATION;
-  }
   return ISO_ACCEPTED;
 }
 
@@ -51,14 +47,15 @@ stretches cut(const iso_op_arguments *arguments) {
   iso_tensor &weight = s.first.inputs[1];
   int64_t columns = weight.dims[1], most = STRETCH_BYTES / (columns * 2) / 16 * 16;
   s.each = weight.dims[0] < most ? weight.dims[0] : most < 16 ? 16 : most;
-  weight.scheme = arguments->inputs[0].scheme;
+  bool bf16 = arguments->inputs[0].scheme == ISO_SCHEME_BF16;
+  weight.scheme = bf16 ? ISO_SCHEME_BF16 : ISO_SCHEME_F16;
   weight.layout = ISO_LAYOUT_PLAIN;
   weight.dims[0] = s.each;
   weight.strides[1] = 2;
   weight.strides[0] = columns * 2;
   iso_tensor &y = s.first.outputs[0];
   y.dims[y.n_dims - 1] = s.each;
-  s.unpacked_at = (cuda_dense_workspace(&s.first, true) + 255) / 256 * 256;
+  s.unpacked_at = (cuda_dense_workspace(&s.first) + 255) / 256 * 256;
   return s;
 }
 
@@ -99,7 +96,7 @@ template <typename W> iso_status launch(iso_queue *queue, const iso_op_arguments
     }
     ISO_TRY(unpack<W>(queue, packed + at / 16 * tile_bytes, weight.scheme, count, columns,
                       simt_address(weight)));
-    ISO_TRY(cuda_dense_launch(queue, &part, true));
+    ISO_TRY(cuda_dense_launch(queue, &part));
   }
   return ISO_OK;
 }

@@ -111,6 +111,12 @@ __device__ __forceinline__ const uint8_t *attention_row(const attention_operands
          position % o.page_size * cache.row_bytes;
 }
 
+/* Signed bytes I and J of a word as f16, exactly. */
+template <int I, int J> __device__ __forceinline__ __half2 attention_halves(uint32_t word) {
+  uint32_t bits = __byte_perm(word ^ 0x80808080u, 0x64646464u, 0x4040 | J << 8 | I);
+  return __hsub2(*(__half2 *)&bits, __float2half2_rn(1024 + 128));
+}
+
 /* Rows of `Dim` 16-bit values in shared memory, cut into chunks of 16 bytes whose places are
  * exchanged by row: neither 8 rows at one chunk nor 2 rows at 4 chunks meet in a bank. */
 template <int Dim> struct attention_rows {
@@ -151,8 +157,8 @@ __device__ __forceinline__ uint32_t mma_transpose(uint32_t matrix) {
   return out;
 }
 
-/* What the fast kernels take: caches of one 16-bit type, heads of a few widths, and operands that
- * can be copied 16 bytes at a time. */
+/* What the fast kernels take: caches of one type, heads of a few widths, and operands that can be
+ * copied 16 bytes at a time; of Q8_0, 16 rows. */
 static inline iso_refusal attention_check(const iso_device *device,
                                           const iso_op_arguments *arguments,
                                           const char **out_detail) {
@@ -170,13 +176,23 @@ static inline iso_refusal attention_check(const iso_device *device,
     *out_detail = "heads must be 64, 96, 128 or 256 wide, values as keys";
     return ISO_REFUSED_SHAPE;
   }
+  bool blocks = inputs[1].scheme == ISO_SCHEME_Q8_0;
+  if (blocks && dim == 96) {
+    *out_detail = "rows of three blocks";
+    return ISO_REFUSED_SHAPE;
+  }
   if (inputs[1].dims[2] % 16 != 0) {
     *out_detail = "pages of a size that is no multiple of 16";
     return ISO_REFUSED_SHAPE;
   }
+  for (int i = 1; i <= 2; i++)
+    if (blocks && inputs[i].strides[2] != dim / 32 * 34) {
+      *out_detail = "rows of a page do not lie one after another";
+      return ISO_REFUSED_STRIDE;
+    }
   for (int i = 0; i <= 2; i++)
     for (uint32_t d = 0; d + 1 < inputs[i].n_dims; d++)
-      if (inputs[i].strides[d] % 16 != 0) {
+      if (inputs[i].strides[d] % 16 != 0 && !(blocks && i > 0 && d == 2)) {
         *out_detail = "rows must start at multiples of 16 bytes";
         return ISO_REFUSED_STRIDE;
       }

@@ -1,4 +1,4 @@
-/* Attention of few query rows a sequence over f16 and bf16 caches. */
+/* Attention of few query rows a sequence over f16, bf16 and Q8_0 caches. */
 #include "backends/simt/attention_split.cuh"
 
 namespace {
@@ -35,33 +35,49 @@ uint64_t workspace(const iso_device *device, const iso_op_arguments *arguments) 
   return plan_of(device, arguments).workspace_bytes;
 }
 
-template <typename V> iso_status launch_typed(iso_queue *queue, const iso_op_arguments *arguments) {
-  attention_operands o = attention_read(arguments);
-  attention_split_plan plan = plan_of(queue->device, arguments);
+template <typename V>
+iso_status launch_floats(iso_queue *queue, const iso_op_arguments *arguments) {
   int64_t dim = arguments->inputs[0].dims[2];
-  auto launch = dim == 64    ? attention_split_launch<V, 64>
-                : dim == 96  ? attention_split_launch<V, 96>
-                : dim == 128 ? attention_split_launch<V, 128>
-                             : attention_split_launch<V, 256>;
-  return launch(queue, o, plan, simt_workspace(arguments));
+  auto launch = dim == 64    ? attention_split_launch<split_floats<V, 64>, 64>
+                : dim == 96  ? attention_split_launch<split_floats<V, 96>, 96>
+                : dim == 128 ? attention_split_launch<split_floats<V, 128>, 128>
+                             : attention_split_launch<split_floats<V, 256>, 256>;
+  return launch(queue, attention_read(arguments), plan_of(queue->device, arguments),
+                simt_workspace(arguments));
+}
+
+iso_status launch_q8_0(iso_queue *queue, const iso_op_arguments *arguments) {
+  int64_t dim = arguments->inputs[0].dims[2];
+  auto launch = dim == 64    ? attention_split_launch<split_q8_0<64>, 64>
+                : dim == 128 ? attention_split_launch<split_q8_0<128>, 128>
+                             : attention_split_launch<split_q8_0<256>, 256>;
+  return launch(queue, attention_read(arguments), plan_of(queue->device, arguments),
+                simt_workspace(arguments));
 }
 
 iso_status launch(iso_queue *queue, const iso_op_arguments *arguments) {
-  return arguments->inputs[1].scheme == ISO_SCHEME_F16 ? launch_typed<simt_f16>(queue, arguments)
-                                                       : launch_typed<simt_bf16>(queue, arguments);
+  switch (arguments->inputs[1].scheme) {
+  case ISO_SCHEME_F16:
+    return launch_floats<simt_f16>(queue, arguments);
+  case ISO_SCHEME_BF16:
+    return launch_floats<simt_bf16>(queue, arguments);
+  default:
+    return launch_q8_0(queue, arguments);
+  }
 }
 
-const iso_kernel records[] = {
-    {.size = sizeof(iso_kernel),
-     .op = ISO_OP_PAGED_ATTENTION,
-     .name = "paged_attention.split",
-     .schemes = ISO_SCHEME_BIT(ISO_SCHEME_F16) | ISO_SCHEME_BIT(ISO_SCHEME_BF16),
-     .activations = SIMT_FLOATS,
-     .layout = ISO_LAYOUT_PLAIN,
-     .rank = 20,
-     .check = check,
-     .workspace = workspace,
-     .launch = launch}};
+const iso_kernel records[] = {{.size = sizeof(iso_kernel),
+                               .op = ISO_OP_PAGED_ATTENTION,
+                               .name = "paged_attention.split",
+                               .schemes = ISO_SCHEME_BIT(ISO_SCHEME_F16) |
+                                          ISO_SCHEME_BIT(ISO_SCHEME_BF16) |
+                                          ISO_SCHEME_BIT(ISO_SCHEME_Q8_0),
+                               .activations = SIMT_FLOATS,
+                               .layout = ISO_LAYOUT_PLAIN,
+                               .rank = 20,
+                               .check = check,
+                               .workspace = workspace,
+                               .launch = launch}};
 
 } /* namespace */
 

@@ -46,22 +46,166 @@ static inline attention_split_plan attention_split_of(int n_units, int64_t n_tok
   return plan;
 }
 
-template <typename V, int Dim> struct attention_split_shared {
-  static constexpr int tile_bytes = SPLIT_STEP * attention_rows<Dim>::stride;
+/* How a step's rows of a cache lie in shared memory and enter products. Sums are of 16 positions
+ * (rows) by 8 columns; queries lie as [32 elements][plane][column][t] of 16 bytes, 8 elements each.
+ * These are 16-bit floats. */
+template <typename V, int Dim> struct split_floats {
+  typedef V value;
+  static constexpr int planes = 2, tile_bytes = SPLIT_STEP * attention_rows<Dim>::stride;
+
+  static __device__ __forceinline__ void copy(const uint8_t *from, int64_t row_bytes, int position,
+                                              const attention_tile &tile, int lane, uint8_t *to) {
+    attention_rows<Dim>::template copy<SPLIT_STEP>(from, row_bytes, position, tile.first, tile.last,
+                                                   lane, to);
+  }
+  /* Bytes within 32 elements' 64 of element k of a query. */
+  static __device__ __forceinline__ int query_at(int k) { return k % 32 / 8 * 16 + k % 8 / 4 * 8; }
+  static __device__ __forceinline__ void score(const uint8_t *keys, const uint8_t *queries,
+                                               int lane, float (&sums)[4]) {
+    int g = lane / 4, t = lane % 4;
+    float low_sums[4] = {};
+#pragma unroll
+    for (int b = 0; b < Dim / 32; b++) {
+      uint4 low_rows = *(const uint4 *)(keys + attention_rows<Dim>::at(g, b * 4 + t));
+      uint4 high_rows = *(const uint4 *)(keys + attention_rows<Dim>::at(g + 8, b * 4 + t));
+      const uint32_t first[4] = {low_rows.x, high_rows.x, low_rows.y, high_rows.y};
+      const uint32_t second[4] = {low_rows.z, high_rows.z, low_rows.w, high_rows.w};
+#pragma unroll
+      for (int plane = 0; plane < 2; plane++) {
+        uint4 q = *(const uint4 *)(queries + b * 1024 + plane * 512 + g * 64 + t * 16);
+        mma_add<V>(plane ? low_sums : sums, first, q.x, q.y);
+        mma_add<V>(plane ? low_sums : sums, second, q.z, q.w);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+      sums[i] += low_sums[i];
+  }
+  /* The element that register i of result d belongs to. */
+  static __device__ __forceinline__ int element(int d, int g, int i) {
+    return d * 16 + g + i / 2 * 8;
+  }
+  /* weights: rounded, what rounding left; each of positions 0-7, 8-15. */
+  static __device__ __forceinline__ void gather(const uint8_t *values, int, const attention_tile &,
+                                                int lane, const uint32_t (&high)[2],
+                                                const uint32_t (&low)[2],
+                                                float (&result)[Dim / 16][4]) {
+#pragma unroll
+    for (int d = 0; d < Dim / 16; d++) {
+      uint32_t left[4];
+      mma_load_transposed(
+          left, values + attention_rows<Dim>::at(lane % 8 + lane / 16 * 8, 2 * d + lane / 8 % 2));
+      mma_add<V>(result[d], left, high[0], high[1]);
+      mma_add<V>(result[d], left, low[0], low[1]);
+    }
+  }
+};
+
+/* Q8_0: rows one after another as in the cache. Codes are exact as f16; keys' scales multiply the
+ * sums of their blocks, values' scales their codes, rounded to f16. */
+template <int Dim> struct split_q8_0 {
+  typedef simt_f16 value;
+  static constexpr int planes = 1, blocks = Dim / 32, row = blocks * 34;
+  static constexpr int tile_bytes = SPLIT_STEP * row;
+  static_assert(row % 4 == 0 && tile_bytes % 16 == 0, "rows start at words, steps at chunks");
+
+  static __device__ __forceinline__ void copy(const uint8_t *from, int64_t, int,
+                                              const attention_tile &, int lane, uint8_t *to) {
+#pragma unroll
+    for (int i = lane; i < tile_bytes / 16; i += 32)
+      mma_copy16(to + i * 16, from + i * 16);
+  }
+  static __device__ __forceinline__ int query_at(int k) {
+    return k % 16 / 4 * 16 + k % 32 / 16 * 8;
+  }
+  /* Codes 4 i .. of block b of a row; blocks of even index start at odd halfwords. */
+  static __device__ __forceinline__ uint32_t codes(const uint8_t *row_data, int b, int i) {
+    const uint8_t *at = row_data + b * 34 + 2 + i * 4;
+    uint32_t word =
+        b % 2 ? *(const uint32_t *)at
+              : __byte_perm(*(const uint32_t *)(at - 2), *(const uint32_t *)(at + 2), 0x5432);
+    return word;
+  }
+  static __device__ __forceinline__ uint32_t bits(__half2 pair) { return *(uint32_t *)&pair; }
+  static __device__ __forceinline__ float scale(const uint8_t *row_data, int b) {
+    return __half2float(*(const __half *)(row_data + b * 34));
+  }
+  static __device__ __forceinline__ void score(const uint8_t *keys, const uint8_t *queries,
+                                               int lane, float (&sums)[4]) {
+    int g = lane / 4, t = lane % 4;
+    const uint8_t *rows[2] = {keys + g * row, keys + (g + 8) * row};
+#pragma unroll
+    for (int b = 0; b < blocks; b++) {
+      uint32_t left[2][4];
+#pragma unroll
+      for (int h = 0; h < 2; h++)
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+          uint32_t word = codes(rows[r], b, t + 4 * h);
+          left[h][r] = bits(attention_halves<0, 1>(word));
+          left[h][2 + r] = bits(attention_halves<2, 3>(word));
+        }
+      uint4 q = *(const uint4 *)(queries + b * 512 + g * 64 + t * 16);
+      float of_block[4] = {};
+      mma_add<simt_f16>(of_block, left[0], q.x, q.y);
+      mma_add<simt_f16>(of_block, left[1], q.z, q.w);
+#pragma unroll
+      for (int i = 0; i < 4; i++)
+        sums[i] += scale(rows[i / 2], b) * of_block[i];
+    }
+  }
+  static __device__ __forceinline__ int element(int d, int g, int i) {
+    return d / 2 * 32 + 4 * g + d % 2 * 2 + i / 2;
+  }
+  static __device__ __forceinline__ void gather(const uint8_t *values, int position,
+                                                const attention_tile &tile, int lane,
+                                                const uint32_t (&high)[2], const uint32_t (&)[2],
+                                                float (&result)[Dim / 16][4]) {
+    int g = lane / 4, t = lane % 4;
+#pragma unroll
+    for (int b = 0; b < blocks; b++) {
+      uint32_t left[2][4];
+#pragma unroll
+      for (int h = 0; h < 2; h++) {
+        int p = 2 * t + 8 * h;
+        const uint8_t *first = values + p * row, *second = first + row;
+        /* What lies at positions that are not seen may be anything. */
+        __half zero = __float2half_rn(0.0f), scales[2] = {zero, zero};
+        if (position + p >= tile.first && position + p <= tile.last)
+          scales[0] = *(const __half *)(first + b * 34);
+        if (position + p + 1 >= tile.first && position + p + 1 <= tile.last)
+          scales[1] = *(const __half *)(second + b * 34);
+        __half2 both = __halves2half2(scales[0], scales[1]);
+        uint32_t one = codes(first, b, g), other = codes(second, b, g);
+        uint32_t even = __byte_perm(one, other, 0x5140), odd = __byte_perm(one, other, 0x7362);
+        left[0][2 * h] = bits(__hmul2(attention_halves<0, 1>(even), both));
+        left[0][2 * h + 1] = bits(__hmul2(attention_halves<2, 3>(even), both));
+        left[1][2 * h] = bits(__hmul2(attention_halves<0, 1>(odd), both));
+        left[1][2 * h + 1] = bits(__hmul2(attention_halves<2, 3>(odd), both));
+      }
+      mma_add<simt_f16>(result[2 * b], left[0], high[0], high[1]);
+      mma_add<simt_f16>(result[2 * b + 1], left[1], high[0], high[1]);
+    }
+  }
+};
+
+template <typename Cache, int Dim> struct attention_split_shared {
+  static constexpr int tile_bytes = Cache::tile_bytes;
   static constexpr int depth = tile_bytes >= 8192 ? 2 : tile_bytes >= 4096 ? 3 : 5;
   static constexpr int ring_bytes = depth * 2 * tile_bytes;
-  static constexpr int query_bytes = Dim * 2 * 2 * SPLIT_COLUMNS;
+  static constexpr int query_bytes = Dim * 2 * Cache::planes * SPLIT_COLUMNS;
   static constexpr int partial_bytes = SPLIT_SUBGROUPS * SPLIT_COLUMNS * (Dim + 4) * 4;
   static constexpr int work_bytes = query_bytes + SPLIT_SUBGROUPS * ring_bytes;
   static constexpr int bytes = work_bytes > partial_bytes ? work_bytes : partial_bytes;
 };
 
 /* Grid: tiles, (key head, tile of its heads), splits. */
-template <typename V, int Dim>
+template <typename Cache, int Dim>
 __global__ void __launch_bounds__(SPLIT_SUBGROUPS * 32)
     attention_split(const __grid_constant__ attention_operands o, int tile_rows, int head_tiles,
                     float *partial) {
-  typedef attention_split_shared<V, Dim> shared;
+  typedef attention_split_shared<Cache, Dim> shared;
+  typedef typename Cache::value V;
   extern __shared__ __align__(128) uint8_t memory[];
   __shared__ float query_scales[SPLIT_COLUMNS];
   __shared__ float maxima[SPLIT_SUBGROUPS][SPLIT_COLUMNS], totals[SPLIT_SUBGROUPS][SPLIT_COLUMNS];
@@ -95,10 +239,8 @@ __global__ void __launch_bounds__(SPLIT_SUBGROUPS * 32)
       const uint8_t *keys = attention_row(o, o.k, page, kv_head, position);
       const uint8_t *values = attention_row(o, o.v, page, kv_head, position);
       page = attention_page(o, table, position + round, tile.last);
-      attention_rows<Dim>::template copy<SPLIT_STEP>(keys, o.k.row_bytes, position, tile.first,
-                                                     tile.last, lane, at);
-      attention_rows<Dim>::template copy<SPLIT_STEP>(values, o.v.row_bytes, position, tile.first,
-                                                     tile.last, lane, at + shared::tile_bytes);
+      Cache::copy(keys, o.k.row_bytes, position, tile, lane, at);
+      Cache::copy(values, o.v.row_bytes, position, tile, lane, at + shared::tile_bytes);
     }
     mma_copy_commit();
   };
@@ -106,7 +248,7 @@ __global__ void __launch_bounds__(SPLIT_SUBGROUPS * 32)
   for (int step = 0; step < shared::depth; step++)
     copy(step, step);
 
-  /* Queries as planes: [32 elements][plane][column][t] of 16 bytes. */
+  /* Queries as planes. */
   for (int n = warp; n < SPLIT_COLUMNS; n += SPLIT_SUBGROUPS) {
     int row = n / heads, head = first_head + n % heads;
     bool exists = row < tile.n_rows && row < tile_rows;
@@ -131,10 +273,11 @@ __global__ void __launch_bounds__(SPLIT_SUBGROUPS * 32)
       uint32_t high[2], low[2];
       for (int p = 0; p < 2; p++)
         mma_split<V>(values[c][2 * p] * scale, values[c][2 * p + 1] * scale, &high[p], &low[p]);
-      uint8_t *at = memory + k / 32 * 1024 + n * 64 + k % 32 / 8 * 16 + k % 8 / 4 * 8;
+      uint8_t *at = memory + k / 32 * 512 * Cache::planes + n * 64 + Cache::query_at(k);
       if (k < Dim) {
         *(uint2 *)at = make_uint2(high[0], high[1]);
-        *(uint2 *)(at + 512) = make_uint2(low[0], low[1]);
+        if (Cache::planes == 2)
+          *(uint2 *)(at + 512) = make_uint2(low[0], low[1]);
       }
     }
   }
@@ -162,26 +305,14 @@ __global__ void __launch_bounds__(SPLIT_SUBGROUPS * 32)
     const uint8_t *keys = ring + slot * 2 * shared::tile_bytes, *values = keys + shared::tile_bytes;
     mma_copy_wait<shared::depth - 1>();
     __syncwarp();
-    float sums[2][4] = {};
-#pragma unroll
-    for (int b = 0; b < Dim / 32; b++) {
-      uint4 low_rows = *(const uint4 *)(keys + attention_rows<Dim>::at(g, b * 4 + t));
-      uint4 high_rows = *(const uint4 *)(keys + attention_rows<Dim>::at(g + 8, b * 4 + t));
-      const uint32_t first[4] = {low_rows.x, high_rows.x, low_rows.y, high_rows.y};
-      const uint32_t second[4] = {low_rows.z, high_rows.z, low_rows.w, high_rows.w};
-#pragma unroll
-      for (int plane = 0; plane < 2; plane++) {
-        uint4 q = *(const uint4 *)(memory + b * 1024 + plane * 512 + g * 64 + t * 16);
-        mma_add<V>(sums[plane], first, q.x, q.y);
-        mma_add<V>(sums[plane], second, q.z, q.w);
-      }
-    }
+    float sums[4] = {};
+    Cache::score(keys, memory, lane, sums);
     /* Element i: position g + i / 2 * 8, column i % 2 of the lane's. */
     float scores[4], highest[2] = {maximum[0], maximum[1]};
 #pragma unroll
     for (int i = 0; i < 4; i++) {
       int p = position + g + i / 2 * 8, c = i % 2;
-      float score = (sums[0][i] + sums[1][i]) * score_scale[c];
+      float score = sums[i] * score_scale[c];
       if (o.soft_cap > 0)
         score = o.soft_cap * tanhf(score / o.soft_cap);
       score = (score + slope[c] * (float)(p - column_position[c])) * LOG2_E;
@@ -211,16 +342,11 @@ __global__ void __launch_bounds__(SPLIT_SUBGROUPS * 32)
       high[half] = mma_transpose(high[half]), low[half] = mma_transpose(low[half]);
     }
 #pragma unroll
-    for (int d = 0; d < Dim / 16; d++) {
-      uint32_t left[4];
-      mma_load_transposed(
-          left, values + attention_rows<Dim>::at(lane % 8 + lane / 16 * 8, 2 * d + lane / 8 % 2));
+    for (int d = 0; d < Dim / 16; d++)
 #pragma unroll
       for (int i = 0; i < 4; i++)
         result[d][i] *= shrink[i % 2];
-      mma_add<V>(result[d], left, high[0], high[1]);
-      mma_add<V>(result[d], left, low[0], low[1]);
-    }
+    Cache::gather(values, position, tile, lane, high, low, result);
     __syncwarp();
     copy(step + shared::depth, slot);
     slot = slot + 1 == shared::depth ? 0 : slot + 1;
@@ -239,7 +365,7 @@ __global__ void __launch_bounds__(SPLIT_SUBGROUPS * 32)
   for (int d = 0; d < Dim / 16; d++)
 #pragma unroll
     for (int i = 0; i < 4; i++)
-      mine[(2 * t + i % 2) * (Dim + 4) + d * 16 + g + i / 2 * 8] = result[d][i];
+      mine[(2 * t + i % 2) * (Dim + 4) + Cache::element(d, g, i)] = result[d][i];
   if (g == 0)
 #pragma unroll
     for (int c = 0; c < 2; c++)
@@ -308,13 +434,13 @@ __global__ void __launch_bounds__(128) attention_merge(const __grid_constant__ a
     simt_store(o.y.scheme, o.y.row(index), lane + j * 32, covered ? sums[j] / whole : 0.0f);
 }
 
-template <typename V, int Dim>
+template <typename Cache, int Dim>
 iso_status attention_split_launch(iso_queue *queue, const attention_operands &o,
                                   const attention_split_plan &plan, uint8_t *workspace) {
-  typedef attention_split_shared<V, Dim> shared;
+  typedef attention_split_shared<Cache, Dim> shared;
   if (o.n_tokens == 0)
     return ISO_OK;
-  ISO_TRY(simt_launch_early(queue, "paged_attention.split", attention_split<V, Dim>,
+  ISO_TRY(simt_launch_early(queue, "paged_attention.split", attention_split<Cache, Dim>,
                             dim3((unsigned)plan.n_tiles, (unsigned)(o.n_kv_heads * plan.head_tiles),
                                  (unsigned)plan.n_splits),
                             dim3(SPLIT_SUBGROUPS * 32), (size_t)shared::bytes, o, plan.tile_rows,

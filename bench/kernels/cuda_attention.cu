@@ -14,20 +14,43 @@ struct problem {
   int n_heads, n_kv_heads, dim, page_size, n_sequences, n_blocks, n_pages, n_tokens;
   std::vector<int32_t> table, start, length, context;
   std::vector<float> q, slopes;
-  std::vector<uint16_t> k, v;
+  std::vector<uint8_t> k, v;
   float scale, soft_cap;
   uint32_t causal, window;
-  bool bf16;
+  iso_scheme scheme; /* of the cache */
 };
 
-static float from_bits(const problem &p, uint16_t bits) {
-  return p.bf16 ? iso_bf16_to_f32(bits) : iso_f16_to_f32(bits);
+static int64_t row_bytes(const problem &p) {
+  return p.scheme == ISO_SCHEME_Q8_0 ? p.dim / 32 * 34 : p.dim * 2;
+}
+
+static void put_random(const problem &p, uint8_t *row) {
+  for (int e = 0; e < p.dim; e++) {
+    uint16_t bits = p.scheme == ISO_SCHEME_BF16 ? iso_bf16_from_f32(bench_normal())
+                    : p.scheme == ISO_SCHEME_F16
+                        ? iso_f16_from_f32(bench_normal())
+                        : iso_f16_from_f32((float)(0.02 * bench_uniform()));
+    if (p.scheme == ISO_SCHEME_Q8_0) {
+      row[e / 32 * 34 + 2 + e % 32] = (uint8_t)bench_random();
+      if (e % 32 == 0)
+        memcpy(row + e / 32 * 34, &bits, 2);
+    } else {
+      memcpy(row + 2 * e, &bits, 2);
+    }
+  }
+}
+
+static void decode(const problem &p, const uint8_t *row, std::vector<float> *out) {
+  out->resize(p.dim);
+  iso_scheme_decode_row(p.scheme, row, out->data(), p.dim);
 }
 
 /* Pages in random order; rows that no query sees are NaN. */
 static void fill(problem *p, bool real_values) {
-  int64_t row = p->dim, rows = (int64_t)p->n_pages * p->n_kv_heads * p->page_size;
-  p->k.assign(rows * row, p->bf16 ? 0x7fff : 0x7fff);
+  int64_t row = row_bytes(*p), rows = (int64_t)p->n_pages * p->n_kv_heads * p->page_size;
+  p->k.assign(rows * row, 0x7f);
+  for (int64_t i = 0; i < rows * row; i += 2)
+    p->k[i] = 0xff;
   p->v = p->k;
   p->table.assign(p->n_sequences * p->n_blocks, -7);
   std::vector<int32_t> pages(p->n_pages);
@@ -45,13 +68,11 @@ static void fill(problem *p, bool real_values) {
       int32_t &page = p->table[s * p->n_blocks + at / p->page_size];
       if (page < 0)
         page = pages[used++ % p->n_pages];
-      for (int h = 0; h < p->n_kv_heads && real_values; h++)
-        for (int e = 0; e < p->dim; e++) {
-          int64_t i =
-              (((int64_t)page * p->n_kv_heads + h) * p->page_size + at % p->page_size) * row + e;
-          p->k[i] = p->bf16 ? iso_bf16_from_f32(bench_normal()) : iso_f16_from_f32(bench_normal());
-          p->v[i] = p->bf16 ? iso_bf16_from_f32(bench_normal()) : iso_f16_from_f32(bench_normal());
-        }
+      for (int h = 0; h < p->n_kv_heads && real_values; h++) {
+        int64_t i = (((int64_t)page * p->n_kv_heads + h) * p->page_size + at % p->page_size) * row;
+        put_random(*p, &p->k[i]);
+        put_random(*p, &p->v[i]);
+      }
     }
   }
   p->q.resize((size_t)p->n_tokens * p->n_heads * p->dim);
@@ -71,12 +92,14 @@ static void attend(const problem &p, int s, int i, int head, double *out) {
     int64_t page = p.table[s * p.n_blocks + at / p.page_size];
     return ((page * p.n_kv_heads + head / (p.n_heads / p.n_kv_heads)) * p.page_size +
             at % p.page_size) *
-           p.dim;
+           row_bytes(p);
   };
+  std::vector<float> values;
   for (int at = first; at <= last; at++) {
     double sum = 0;
+    decode(p, &p.k[row(at)], &values);
     for (int e = 0; e < p.dim; e++)
-      sum += (double)q[e] * from_bits(p, p.k[row(at) + e]);
+      sum += (double)q[e] * values[e];
     sum *= p.scale;
     if (p.soft_cap > 0)
       sum = p.soft_cap * tanh(sum / p.soft_cap);
@@ -90,8 +113,9 @@ static void attend(const problem &p, int s, int i, int head, double *out) {
   for (int at = first; at <= last; at++) {
     double weight = exp(scores[at - first] - largest);
     whole += weight;
+    decode(p, &p.v[row(at)], &values);
     for (int e = 0; e < p.dim; e++)
-      out[e] += weight * from_bits(p, p.v[row(at) + e]);
+      out[e] += weight * values[e];
   }
   for (int e = 0; e < p.dim; e++)
     out[e] /= whole;
@@ -121,8 +145,8 @@ static device_problem upload(const problem &p) {
     r.n_columns = p.dim, r.strides[0] = p.dim * 4;
     return r;
   };
-  auto cache = [&](const std::vector<uint16_t> &data) {
-    int64_t row = p.dim * 2;
+  auto cache = [&](const std::vector<uint8_t> &data) {
+    int64_t row = row_bytes(p);
     return attention_cache{(uint8_t *)put(&d, data.data(), data.size()),
                            row * p.page_size * p.n_kv_heads, row * p.page_size, row};
   };
@@ -152,37 +176,52 @@ static void release(device_problem *d) {
     BENCH_TRY(cudaFree(p));
 }
 
-template <typename V> static iso_status split(const device_problem &d, int dim) {
-  switch (dim) {
-  case 64:
-    return attention_split_launch<V, 64>(&card.queue, d.o, d.plan, d.workspace);
-  case 96:
-    return attention_split_launch<V, 96>(&card.queue, d.o, d.plan, d.workspace);
-  case 128:
-    return attention_split_launch<V, 128>(&card.queue, d.o, d.plan, d.workspace);
-  default:
-    return attention_split_launch<V, 256>(&card.queue, d.o, d.plan, d.workspace);
-  }
+/* Ways: 0 few rows, 1 and 2 many, without and with turns. */
+static const char *const WAYS[] = {"split", "plain", "turns"};
+
+template <template <typename, int> class Split, template <typename, int> class Prompt, typename V>
+static iso_status run_floats(const device_problem &d, int dim, int way) {
+  iso_queue *queue = &card.queue;
+  if (way == 0)
+    return dim == 64   ? attention_split_launch<Split<V, 64>, 64>(queue, d.o, d.plan, d.workspace)
+           : dim == 96 ? attention_split_launch<Split<V, 96>, 96>(queue, d.o, d.plan, d.workspace)
+           : dim == 128
+               ? attention_split_launch<Split<V, 128>, 128>(queue, d.o, d.plan, d.workspace)
+               : attention_split_launch<Split<V, 256>, 256>(queue, d.o, d.plan, d.workspace);
+  if (way == 1)
+    return dim == 64 ? attention_prompt_launch<Prompt<V, 64>, 64, false>(queue, d.o)
+                     : attention_prompt_launch<Prompt<V, 128>, 128, false>(queue, d.o);
+  return dim == 64 ? attention_prompt_launch<Prompt<V, 64>, 64, true>(queue, d.o)
+                   : attention_prompt_launch<Prompt<V, 128>, 128, true>(queue, d.o);
 }
 
-template <typename V, bool Turns> static iso_status prompt(const device_problem &d, int dim) {
-  return dim == 64 ? attention_prompt_launch<V, 64, Turns>(&card.queue, d.o)
-                   : attention_prompt_launch<V, 128, Turns>(&card.queue, d.o);
+static iso_status run(const problem &p, const device_problem &d, int way) {
+  iso_queue *queue = &card.queue;
+  if (p.scheme == ISO_SCHEME_BF16)
+    return run_floats<split_floats, prompt_floats, simt_bf16>(d, p.dim, way);
+  if (p.scheme == ISO_SCHEME_F16)
+    return run_floats<split_floats, prompt_floats, simt_f16>(d, p.dim, way);
+  if (way == 0)
+    return p.dim == 64 ? attention_split_launch<split_q8_0<64>, 64>(queue, d.o, d.plan, d.workspace)
+           : p.dim == 128
+               ? attention_split_launch<split_q8_0<128>, 128>(queue, d.o, d.plan, d.workspace)
+               : attention_split_launch<split_q8_0<256>, 256>(queue, d.o, d.plan, d.workspace);
+  if (way == 1)
+    return p.dim == 64 ? attention_prompt_launch<prompt_q8_0<64>, 64, false>(queue, d.o)
+                       : attention_prompt_launch<prompt_q8_0<128>, 128, false>(queue, d.o);
+  return p.dim == 64 ? attention_prompt_launch<prompt_q8_0<64>, 64, true>(queue, d.o)
+                     : attention_prompt_launch<prompt_q8_0<128>, 128, true>(queue, d.o);
 }
 
-/* way: 0 split, 1 and 2 prompt, without and with turns. */
-static void check_way(problem &p, const char *what, int way) {
+static void check_way(const problem &p, const std::vector<double> &want, const char *what,
+                      int way) {
   device_problem d = upload(p);
-  iso_status status =
-      way == 0   ? (p.bf16 ? split<simt_bf16>(d, p.dim) : split<simt_f16>(d, p.dim))
-      : way == 1 ? (p.bf16 ? prompt<simt_bf16, false>(d, p.dim) : prompt<simt_f16, false>(d, p.dim))
-                 : (p.bf16 ? prompt<simt_bf16, true>(d, p.dim) : prompt<simt_f16, true>(d, p.dim));
+  iso_status status = run(p, d, way);
   if (status != ISO_OK)
     exit(1);
   BENCH_TRY(cudaDeviceSynchronize());
   std::vector<float> y(p.q.size());
   BENCH_TRY(cudaMemcpy(y.data(), d.y, y.size() * 4, cudaMemcpyDeviceToHost));
-  std::vector<double> want(p.dim);
   std::vector<char> covered(p.n_tokens);
   double error = 0, norm = 0;
   bool zeros = true;
@@ -190,35 +229,38 @@ static void check_way(problem &p, const char *what, int way) {
     for (int i = 0; i < p.length[s]; i++) {
       covered[p.start[s] + i] = 1;
       for (int h = 0; h < p.n_heads; h++) {
-        attend(p, s, i, h, want.data());
+        size_t at = ((size_t)(p.start[s] + i) * p.n_heads + h) * p.dim;
         for (int e = 0; e < p.dim; e++) {
-          double off = y[((size_t)(p.start[s] + i) * p.n_heads + h) * p.dim + e] - want[e];
-          error += off * off, norm += want[e] * want[e];
+          double off = y[at + e] - want[at + e];
+          error += off * off, norm += want[at + e] * want[at + e];
         }
       }
     }
   for (int t = 0; t < p.n_tokens; t++)
     for (int64_t e = 0; e < (int64_t)p.n_heads * p.dim && !covered[t]; e++)
       zeros &= y[(size_t)t * p.n_heads * p.dim + e] == 0;
-  double relative = sqrt(error / norm), limit = p.bf16 ? 4e-5 : 3e-6;
-  if (way > 0)
-    limit = p.bf16 ? 6e-3 : 8e-4;
+  double relative = sqrt(error / norm), limit = p.scheme == ISO_SCHEME_BF16 ? 4e-5 : 3e-6;
+  if (way > 0 || p.scheme == ISO_SCHEME_Q8_0)
+    limit = p.scheme == ISO_SCHEME_BF16 ? 6e-3 : 1e-3;
   bool good = relative <= limit && zeros;
   failures += !good;
-  printf("%-5s %-40s %s %3d wide, %d/%d heads, %d splits: error %.1e %s%s\n",
-         way == 0   ? "split"
-         : way == 1 ? "plain"
-                    : "turns",
-         what, p.bf16 ? "bf16" : "f16 ", p.dim, p.n_heads, p.n_kv_heads, d.plan.n_splits, relative,
-         zeros ? "" : "uncovered rows not zero ", good ? "" : "WRONG");
+  printf("%-5s %-40s %s %3d wide, %d/%d heads, %d splits: error %.1e %s%s\n", WAYS[way], what,
+         iso_scheme_get_info(p.scheme)->name, p.dim, p.n_heads, p.n_kv_heads, d.plan.n_splits,
+         relative, zeros ? "" : "uncovered rows not zero ", good ? "" : "WRONG");
   release(&d);
 }
 
 static void check(problem p, const char *what) {
   fill(&p, true);
-  check_way(p, what, 0);
+  std::vector<double> want(p.q.size());
+  for (int s = 0; s < p.n_sequences; s++)
+    for (int i = 0; i < p.length[s]; i++)
+      for (int h = 0; h < p.n_heads; h++)
+        attend(p, s, i, h, &want[((size_t)(p.start[s] + i) * p.n_heads + h) * p.dim]);
+  if (p.scheme != ISO_SCHEME_Q8_0 || p.dim != 96)
+    check_way(p, want, what, 0);
   for (int way = 1; way < 3 && (p.dim == 64 || p.dim == 128); way++)
-    check_way(p, what, way);
+    check_way(p, want, what, way);
 }
 
 static problem make(int heads, int kv_heads, int dim, int page, std::vector<int32_t> lengths,
@@ -234,22 +276,22 @@ static problem make(int heads, int kv_heads, int dim, int page, std::vector<int3
     pages += blocks;
     p.n_blocks = blocks > p.n_blocks ? blocks : p.n_blocks;
   }
-  p.n_pages = pages + 2, p.scale = 1 / sqrtf((float)dim), p.causal = 1, p.bf16 = true;
+  p.n_pages = pages + 2, p.scale = 1 / sqrtf((float)dim), p.causal = 1, p.scheme = ISO_SCHEME_BF16;
   return p;
 }
 
 static void check_all() {
-  for (int bf16 = 0; bf16 < 2; bf16++) {
+  for (iso_scheme scheme : {ISO_SCHEME_F16, ISO_SCHEME_BF16, ISO_SCHEME_Q8_0}) {
     for (int dim : {64, 96, 128, 256}) {
       problem p = make(8, 2, dim, 16, {1, 1, 1, 0, 1}, {1, 700, 33, 5, 64}, 0);
-      p.bf16 = bf16;
+      p.scheme = scheme;
       check(p, "decode, ragged");
     }
     problem p = make(32, 8, 128, 64, {1}, {3000}, 0);
-    p.bf16 = bf16;
+    p.scheme = scheme;
     check(p, "decode, one");
     p = make(12, 4, 128, 32, {5, 1, 0, 9, 2}, {5, 130, 9, 200, 700}, 1);
-    p.bf16 = bf16;
+    p.scheme = scheme;
     check(p, "mixed, rows of none");
     p.window = 40;
     check(p, "mixed, window");
@@ -262,15 +304,15 @@ static void check_all() {
       p.slopes.push_back(exp2f(-8.0f * (float)(h + 1) / 12));
     check(p, "mixed, soft cap, slopes");
     p = make(16, 1, 64, 16, {1, 3}, {100, 900}, 0);
-    p.bf16 = bf16;
+    p.scheme = scheme;
     check(p, "16 heads share keys");
-    p = make(4, 2, 128, 16, {300, 1, 129, 200}, {300, 77, 640, 1000}, 3);
-    p.bf16 = bf16;
+    p = make(2, 1, 128, 16, {300, 1, 129, 100}, {300, 77, 640, 400}, 3);
+    p.scheme = scheme;
     check(p, "prompts");
     p.window = 150;
     check(p, "prompts, window");
-    p = make(4, 2, 64, 64, {300, 1, 129, 200}, {300, 77, 640, 1000}, 0);
-    p.bf16 = bf16;
+    p = make(2, 1, 64, 64, {300, 1, 129, 100}, {300, 77, 640, 400}, 0);
+    p.scheme = scheme;
     check(p, "prompts");
     p.causal = 0;
     check(p, "prompts, not causal");
@@ -278,56 +320,48 @@ static void check_all() {
     for (int i = 0; i < 70; i++)
       contexts.push_back(1 + i * 7);
     p = make(4, 2, 64, 16, lengths, contexts, 0);
-    p.bf16 = bf16;
+    p.scheme = scheme;
     check(p, "decode, 70 sequences");
   }
 }
 
+/* Random values, of which the first are repeated. */
 static void fill_random(problem *p) {
   fill(p, false);
-  size_t distinct = p->k.size() < (1 << 22) - 1 ? p->k.size() : (1 << 22) - 1;
-  for (size_t i = 0; i < distinct; i++) {
-    float k = bench_normal(), v = bench_normal();
-    p->k[i] = iso_bf16_from_f32(k), p->v[i] = iso_bf16_from_f32(v);
-  }
-  bench_repeat(p->k.data(), distinct * 2, p->k.size() * 2);
-  bench_repeat(p->v.data(), distinct * 2, p->v.size() * 2);
+  int64_t row = row_bytes(*p);
+  size_t rows = p->k.size() / row, distinct = rows < 32767 ? rows : 32767;
+  for (size_t i = 0; i < distinct; i++)
+    put_random(*p, &p->k[i * row]), put_random(*p, &p->v[i * row]);
+  bench_repeat(p->k.data(), distinct * row, p->k.size());
+  bench_repeat(p->v.data(), distinct * row, p->v.size());
 }
 
-static void time_prompt(int rows, int context, int dim) {
+static void time_prompt(int rows, int context, int dim, iso_scheme scheme) {
   problem p = make(32, 8, dim, 64, {rows}, {context}, 0);
+  p.scheme = scheme;
   fill_random(&p);
   device_problem d = upload(p);
   double operations = 4.0 * 32 * dim * ((double)rows * context - (double)rows * rows / 2);
   for (int way = 1; way < 3; way++) {
-    double us = bench_time(&card, 2, [&](int) {
-      return way == 1 ? prompt<simt_bf16, false>(d, dim) : prompt<simt_bf16, true>(d, dim);
-    });
-    printf("prompt attention, %5d of %5d rows, %3d wide, %s: %8.1f us, %4.0f TFLOP/s\n", rows,
-           context, dim, way == 1 ? "plain" : "turns", us, operations / us / 1e6);
+    double us = bench_time(&card, 2, [&](int) { return run(p, d, way); });
+    printf("prompt attention, %5d of %5d rows, %3d wide, %s, %s: %8.1f us, %4.0f TFLOP/s\n", rows,
+           context, dim, iso_scheme_get_info(scheme)->name, WAYS[way], us, operations / us / 1e6);
   }
   release(&d);
 }
 
-static void time_decode(int batch, int context) {
+static void time_decode(int batch, int context, iso_scheme scheme) {
   std::vector<int32_t> lengths(batch, 1), contexts(batch, context);
   problem p = make(32, 8, 128, 64, lengths, contexts, 0);
-  fill(&p, false);
-  size_t distinct = p.k.size() < (1 << 22) - 1 ? p.k.size() : (1 << 22) - 1;
-  for (size_t i = 0; i < distinct; i++) {
-    uint64_t bits = bench_random();
-    p.k[i] = (uint16_t)((bits & 0x80ff) | 0x3f00),
-    p.v[i] = (uint16_t)((bits >> 16 & 0x80ff) | 0x3f00);
-  }
-  bench_repeat(p.k.data(), distinct * 2, p.k.size() * 2);
-  bench_repeat(p.v.data(), distinct * 2, p.v.size() * 2);
+  p.scheme = scheme;
+  fill_random(&p);
   device_problem d = upload(p);
-  double bytes = 2.0 * batch * context * 8 * 128 * 2;
-  double us = bench_time(&card, 8, [&](int) { return split<simt_bf16>(d, 128); });
-  printf("decode attention, batch %3d, context %5d, bf16: %8.1f us, %5.0f GB/s, %3.0f%% of copy, "
+  double bytes = 2.0 * batch * context * 8 * row_bytes(p);
+  double us = bench_time(&card, 8, [&](int) { return run(p, d, 0); });
+  printf("decode attention, batch %3d, context %5d, %s: %8.1f us, %5.0f GB/s, %3.0f%% of copy, "
          "%d splits\n",
-         batch, context, us, bytes / us / 1e3, 100 * bytes / us / card.copy_bytes_per_us,
-         d.plan.n_splits);
+         batch, context, iso_scheme_get_info(scheme)->name, us, bytes / us / 1e3,
+         100 * bytes / us / card.copy_bytes_per_us, d.plan.n_splits);
   release(&d);
 }
 
@@ -340,17 +374,19 @@ int main(int argc, char **argv) {
     printf("%d wrong\n", failures);
   }
   if (times && failures == 0) {
-    time_prompt(512, 512, 128);
-    time_prompt(2048, 2048, 128);
-    time_prompt(2048, 8192, 128);
-    time_prompt(8192, 8192, 128);
-    time_prompt(16384, 16384, 128);
-    time_prompt(8192, 8192, 64);
-    time_decode(1, 512);
-    time_decode(1, 8192);
-    time_decode(16, 1024);
-    time_decode(64, 640);
-    time_decode(64, 8192);
+    for (iso_scheme scheme : {ISO_SCHEME_BF16, ISO_SCHEME_Q8_0}) {
+      time_prompt(512, 512, 128, scheme);
+      time_prompt(2048, 2048, 128, scheme);
+      time_prompt(2048, 8192, 128, scheme);
+      time_prompt(8192, 8192, 128, scheme);
+      time_prompt(16384, 16384, 128, scheme);
+      time_prompt(8192, 8192, 64, scheme);
+      time_decode(1, 512, scheme);
+      time_decode(1, 8192, scheme);
+      time_decode(16, 1024, scheme);
+      time_decode(64, 640, scheme);
+      time_decode(64, 8192, scheme);
+    }
   }
   return failures != 0;
 }

@@ -1,4 +1,4 @@
-/* Attention of many query rows a sequence over f16 and bf16 caches, on Hopper. */
+/* Attention of many query rows a sequence over f16, bf16 and Q8_0 caches, on Hopper. */
 #include "backends/cuda/hopper/attention_prompt.cuh"
 
 namespace {
@@ -29,24 +29,29 @@ iso_refusal check(const iso_device *device, const iso_op_arguments *arguments,
 iso_status launch(iso_queue *queue, const iso_op_arguments *arguments) {
   attention_operands o = attention_read(arguments);
   bool wide = arguments->inputs[0].dims[2] == 128;
-  auto run =
-      arguments->inputs[1].scheme == ISO_SCHEME_F16
-          ? wide ? attention_prompt_launch<simt_f16, 128> : attention_prompt_launch<simt_f16, 64>
-      : wide ? attention_prompt_launch<simt_bf16, 128>
-             : attention_prompt_launch<simt_bf16, 64>;
+  iso_scheme scheme = arguments->inputs[1].scheme;
+  auto run = scheme == ISO_SCHEME_F16
+                 ? wide ? attention_prompt_launch<prompt_floats<simt_f16, 128>, 128>
+                        : attention_prompt_launch<prompt_floats<simt_f16, 64>, 64>
+             : scheme == ISO_SCHEME_BF16
+                 ? wide ? attention_prompt_launch<prompt_floats<simt_bf16, 128>, 128>
+                        : attention_prompt_launch<prompt_floats<simt_bf16, 64>, 64>
+             : wide ? attention_prompt_launch<prompt_q8_0<128>, 128>
+                    : attention_prompt_launch<prompt_q8_0<64>, 64>;
   return run(queue, o);
 }
 
-const iso_kernel records[] = {
-    {.size = sizeof(iso_kernel),
-     .op = ISO_OP_PAGED_ATTENTION,
-     .name = "paged_attention.prompt",
-     .schemes = ISO_SCHEME_BIT(ISO_SCHEME_F16) | ISO_SCHEME_BIT(ISO_SCHEME_BF16),
-     .activations = SIMT_FLOATS,
-     .layout = ISO_LAYOUT_PLAIN,
-     .rank = 15,
-     .check = check,
-     .launch = launch}};
+const iso_kernel records[] = {{.size = sizeof(iso_kernel),
+                               .op = ISO_OP_PAGED_ATTENTION,
+                               .name = "paged_attention.prompt",
+                               .schemes = ISO_SCHEME_BIT(ISO_SCHEME_F16) |
+                                          ISO_SCHEME_BIT(ISO_SCHEME_BF16) |
+                                          ISO_SCHEME_BIT(ISO_SCHEME_Q8_0),
+                               .activations = SIMT_FLOATS,
+                               .layout = ISO_LAYOUT_PLAIN,
+                               .rank = 15,
+                               .check = check,
+                               .launch = launch}};
 
 } /* namespace */
 

@@ -3,7 +3,7 @@
  * multiply and take exponents in turns (arXiv:2407.08608).
  *
  * A block takes 128 rows of one query head; each multiplying group 64 of them. Keys and values come
- * a tile of 128 positions at a time into a ring of four slots, keys and values by turns, as rows of
+ * a tile of 128 positions at a time into a ring of slots, keys and values by turns, as rows of
  * 128 bytes whose 16-byte chunks are exchanged by row. Queries and weights of values are rounded to
  * the caches' type; scores, maxima and sums are f32. */
 #ifndef ISOMER_CUDA_HOPPER_ATTENTION_PROMPT_H
@@ -15,7 +15,7 @@
 enum {
   PROMPT_ROWS = 128, /* of queries in a block */
   PROMPT_KEYS = 128, /* positions in a tile */
-  PROMPT_SLOTS = 4,
+  PROMPT_SLOTS = 6,
   PROMPT_GROUP = 128, /* threads */
   PROMPT_THREADS = 3 * PROMPT_GROUP
 };
@@ -38,24 +38,83 @@ static __global__ void __launch_bounds__(128)
       simt_store(o.y.scheme, o.y.row((int64_t)token * o.n_heads + head), e, 0.0f);
 }
 
-/* Where each 16 rows of a tile lie in a cache: lane i of a subgroup knows rows 16 i .. */
-template <int Dim>
-__device__ __forceinline__ void prompt_copy(const attention_cache &cache, int64_t offset, int begin,
-                                            const attention_tile &tile, uint8_t *slot) {
-  constexpr int chunks = Dim / 8, rows = PROMPT_GROUP / chunks; /* a turn */
-  int chunk = threadIdx.x % chunks, in_turn = (int)threadIdx.x / chunks;
-  uint8_t *to =
-      slot + chunk / 8 * PROMPT_KEYS * 128 + in_turn * 128 + (chunk % 8 ^ in_turn % 8) * 16;
-  const uint8_t *from = cache.data + chunk * 16;
+/* How the copying group brings tiles of a cache into slots, as `value`s. A group's thread knows
+ * where rows 16 i .. of the tile lie, i = threadIdx.x % 8, as bytes from the start of the cache.
+ *
+ * These are 16-bit floats: copied while the tiles before them are on their way. */
+template <typename V, int Dim> struct prompt_floats {
+  typedef V value;
+  static constexpr int behind = 2; /* turns between copying a tile and telling of it */
+  static constexpr int copying_registers = 40, multiplying_registers = 232;
+
+  static __device__ __forceinline__ void copy(const attention_cache &cache, int64_t offset,
+                                              int begin, const attention_tile &tile,
+                                              uint8_t *slot) {
+    constexpr int chunks = Dim / 8, rows = PROMPT_GROUP / chunks; /* a turn */
+    int chunk = threadIdx.x % chunks, in_turn = (int)threadIdx.x / chunks;
+    uint8_t *to =
+        slot + chunk / 8 * PROMPT_KEYS * 128 + in_turn * 128 + (chunk % 8 ^ in_turn % 8) * 16;
+    const uint8_t *from = cache.data + chunk * 16;
 #pragma unroll
-  for (int i = 0; i < PROMPT_KEYS / rows; i++) {
-    int row = i * rows + in_turn, position = begin + row;
-    int64_t at = __shfl_sync(0xffffffffu, offset, i * rows / 16);
-    bool seen = position >= tile.first && position <= tile.last;
-    mma_copy16(to + i * rows * 128, seen ? from + at + row % 16 * cache.row_bytes : cache.data,
-               seen ? 16 : 0);
+    for (int i = 0; i < PROMPT_KEYS / rows; i++) {
+      int row = i * rows + in_turn, position = begin + row;
+      int64_t at = __shfl_sync(0xffffffffu, offset, i * rows / 16);
+      bool seen = position >= tile.first && position <= tile.last;
+      mma_copy16(to + i * rows * 128, seen ? from + at + row % 16 * cache.row_bytes : cache.data,
+                 seen ? 16 : 0);
+    }
   }
-}
+};
+
+/* Q8_0: a thread decodes a row, each value rounded to f16. */
+template <int Dim> struct prompt_q8_0 {
+  typedef simt_f16 value;
+  static constexpr int behind = 0;
+  static constexpr int copying_registers = 72, multiplying_registers = 216;
+  static constexpr int row_bytes = Dim / 32 * 34, n_words = row_bytes / 4;
+  static_assert(PROMPT_KEYS == PROMPT_GROUP && row_bytes % 4 == 0, "a thread a row");
+
+  static __device__ __forceinline__ void copy(const attention_cache &cache, int64_t offset,
+                                              int begin, const attention_tile &tile,
+                                              uint8_t *slot) {
+    int row = (int)threadIdx.x, position = begin + row;
+    int64_t at = __shfl_sync(0xffffffffu, offset, row % 32 / 16 + row / 32 * 2);
+    bool seen = position >= tile.first && position <= tile.last;
+    const uint8_t *from = cache.data + at + row % 16 * row_bytes;
+    uint32_t words[n_words];
+#pragma unroll
+    for (int i = 0; i < n_words; i++)
+      words[i] = 0;
+    if (seen && row_bytes % 8 == 0)
+#pragma unroll
+      for (int i = 0; i < n_words / 2; i++)
+        *(uint2 *)&words[2 * i] = ((const uint2 *)from)[i];
+    if (seen && row_bytes % 8 != 0)
+#pragma unroll
+      for (int i = 0; i < n_words; i++)
+        words[i] = ((const uint32_t *)from)[i];
+#pragma unroll
+    for (int chunk = 0; chunk < Dim / 8; chunk++) {
+      constexpr int SCALE = 34;
+      int b = chunk / 4;
+      __half2 scale =
+          __half2half2(__ushort_as_half((unsigned short)(words[b * SCALE / 4] >> (b % 2 * 16))));
+      uint32_t out[4];
+#pragma unroll
+      for (int i = 0; i < 2; i++) {
+        int first = b * SCALE + 2 + chunk % 4 * 8 + i * 4;
+        uint32_t codes = first % 4 == 0
+                             ? words[first / 4]
+                             : __byte_perm(words[first / 4], words[first / 4 + 1], 0x5432);
+        __half2 low = __hmul2(attention_halves<0, 1>(codes), scale);
+        __half2 high = __hmul2(attention_halves<2, 3>(codes), scale);
+        out[2 * i] = *(uint32_t *)&low, out[2 * i + 1] = *(uint32_t *)&high;
+      }
+      *(uint4 *)(slot + chunk / 8 * PROMPT_KEYS * 128 + row * 128 + (chunk % 8 ^ row % 8) * 16) =
+          make_uint4(out[0], out[1], out[2], out[3]);
+    }
+  }
+};
 
 /* 2^x, 0 for what is no normal number. */
 __device__ __forceinline__ float prompt_power(float x) {
@@ -64,55 +123,96 @@ __device__ __forceinline__ float prompt_power(float x) {
   return y;
 }
 
+/* To 2^-22, which the rounding of queries hides. */
+__device__ __forceinline__ float prompt_tanh(float x) {
+  const float TWO_LOG2_E = 2.8853900817779268f;
+  return 1 - __fdividef(2.0f, prompt_power(fminf(x * TWO_LOG2_E, 100.0f)) + 1);
+}
+
+/* Scores that need nothing, that must be masked, and that are bent by a cap or slopes as well. */
+enum prompt_mode { PROMPT_PLAIN, PROMPT_MASKED, PROMPT_BENT };
+
+/* What a thread knows of its two rows. */
+struct prompt_row {
+  float scale; /* what undoes the scale of the query, times the op's */
+  int position, first, last;
+};
+
 /* Exponents of 2 for the scores of one tile. `shrink`: what the sums so far are multiplied by. */
-template <bool Plain>
+template <prompt_mode Mode>
 __device__ __forceinline__ void
-prompt_weigh(const attention_operands &o, float (&scores)[64], const float (&scale)[2],
-             const int (&position)[2], const int (&first)[2], const int (&last)[2], float slope,
-             int begin, float (&maximum)[2], float (&total)[2], float (&shrink)[2]) {
+prompt_weigh(const attention_operands &o, float (&scores)[64], const prompt_row (&rows)[2],
+             float slope, int begin, float (&maximum)[2], float (&total)[2], float (&shrink)[2]) {
   const float LOG2_E = 1.4426950408889634f;
-  int t = threadIdx.x % 4;
-  float highest[2] = {-INFINITY, -INFINITY}, factor[2] = {scale[0] * LOG2_E, scale[1] * LOG2_E};
+  int first_column = begin + 2 * ((int)threadIdx.x % 4);
+  float highest[2] = {-INFINITY, -INFINITY}, base[2], factor[2];
 #pragma unroll
   for (int i = 0; i < 64; i++) {
-    int r = i / 2 % 2;
-    if constexpr (!Plain) {
-      int p = begin + i / 4 * 8 + 2 * t + i % 2;
-      float score = scores[i] * scale[r];
+    int r = i / 2 % 2, column = i / 4 * 8 + i % 2;
+    if constexpr (Mode == PROMPT_BENT) {
+      float score = scores[i] * rows[r].scale;
       if (o.soft_cap > 0)
-        score = o.soft_cap * tanhf(score / o.soft_cap);
-      score = (score + slope * (float)(p - position[r])) * LOG2_E;
-      scores[i] = p >= first[r] && p <= last[r] ? score : -INFINITY;
+        score = o.soft_cap * prompt_tanh(score / o.soft_cap);
+      scores[i] = score + slope * (float)(first_column + column - rows[r].position);
     }
+    if (Mode != PROMPT_PLAIN &&
+        (column < rows[r].first - first_column || column > rows[r].last - first_column))
+      scores[i] = -INFINITY;
     highest[r] = fmaxf(highest[r], scores[i]);
   }
 #pragma unroll
   for (int r = 0; r < 2; r++) {
+    factor[r] = Mode == PROMPT_BENT ? LOG2_E : rows[r].scale * LOG2_E;
     highest[r] = fmaxf(highest[r], simt_shuffle_xor(highest[r], 1));
     highest[r] = fmaxf(highest[r], simt_shuffle_xor(highest[r], 2));
-    /* scale is positive or not: the largest product is not that of the largest score */
-    float now = fmaxf(maximum[r], Plain ? highest[r] * factor[r] : highest[r]);
-    shrink[r] = maximum[r] == now ? 1.0f : exp2f(maximum[r] - now);
+    float now = fmaxf(maximum[r], highest[r] * factor[r]);
+    shrink[r] = maximum[r] == now ? 1.0f : prompt_power(maximum[r] - now);
     maximum[r] = now;
     total[r] *= shrink[r];
+    base[r] = now == -INFINITY ? 0.0f : now;
   }
-  float base[2];
-#pragma unroll
-  for (int r = 0; r < 2; r++)
-    base[r] = maximum[r] == -INFINITY ? 0.0f : maximum[r];
 #pragma unroll
   for (int i = 0; i < 64; i++) {
     int r = i / 2 % 2;
-    scores[i] = prompt_power(Plain ? scores[i] * factor[r] - base[r] : scores[i] - base[r]);
+    scores[i] = prompt_power(fmaf(scores[i], factor[r], -base[r]));
     total[r] += scores[i];
   }
 }
 
+/* Row `q` of the queries as left operands of rows r and r + 8, times `up`; the largest magnitude.
+ */
+template <typename V, int Dim, typename T>
+__device__ __forceinline__ void prompt_query(const uint8_t *q, int t, int r, float *out_down,
+                                             uint32_t (&queries)[Dim / 16][4]) {
+  typedef struct alignas(2 * sizeof(T)) {
+    T at[2];
+  } pair;
+  float values[Dim / 8][2], largest = 0, up = 1;
+#pragma unroll
+  for (int i = 0; i < Dim / 8; i++) {
+    pair both = *(const pair *)((const T *)q + i * 8 + 2 * t);
+#pragma unroll
+    for (int j = 0; j < 2; j++) {
+      values[i][j] = simt_to_float(both.at[j]);
+      largest = fmaxf(largest, fabsf(values[i][j]));
+    }
+  }
+  *out_down = 1;
+  if constexpr (!__is_same(V, simt_bf16)) {
+    largest = fmaxf(largest, simt_shuffle_xor(largest, 1));
+    mma_half_scale(fmaxf(largest, simt_shuffle_xor(largest, 2)), &up, out_down);
+  }
+#pragma unroll
+  for (int i = 0; i < Dim / 8; i++)
+    queries[i / 2][i % 2 * 2 + r] = mma_pack<V>(values[i][0] * up, values[i][1] * up);
+}
+
 /* Grid: tiles of rows, the last ones first, then query heads. */
-template <typename V, int Dim, bool Turns>
+template <typename Cache, int Dim, bool Turns>
 __global__ void __launch_bounds__(PROMPT_THREADS, 1)
     attention_prompt(const __grid_constant__ attention_operands o) {
 #if HOPPER_HAS_WGMMA
+  typedef typename Cache::value V;
   extern __shared__ uint8_t dynamic[];
   __shared__ uint64_t full[PROMPT_SLOTS], free_again[PROMPT_SLOTS];
   uint8_t *ring = dynamic + (1024 - mma_shared_address(dynamic) % 1024) % 1024;
@@ -135,64 +235,53 @@ __global__ void __launch_bounds__(PROMPT_THREADS, 1)
   int n_tiles = (tile.last - base) / PROMPT_KEYS + 1;
 
   if (threadIdx.x < PROMPT_GROUP) {
-    hopper_give_registers<40>();
+    hopper_give_registers<Cache::copying_registers>();
     const int32_t *table = o.block_table + (int64_t)tile.sequence * o.n_blocks;
     int64_t in_keys = 0, in_values = 0;
-    /* Copies are told complete two turns later, when they are. */
-    for (int i = 0; i < 2 * n_tiles + 2; i++) {
+    for (int i = 0; i < 2 * n_tiles + Cache::behind; i++) {
       if (i < 2 * n_tiles) {
-        int begin = base + i / 2 * PROMPT_KEYS;
+        int begin = base + i / 2 * PROMPT_KEYS, slot = i % PROMPT_SLOTS;
         if (i % 2 == 0) {
           int position = begin + (int)threadIdx.x % 8 * 16;
           int page = attention_page(o, table, position, tile.last);
           in_keys = attention_row(o, o.k, page, kv_head, position) - o.k.data;
           in_values = attention_row(o, o.v, page, kv_head, position) - o.v.data;
         }
-        hopper_barrier_wait(&free_again[i % PROMPT_SLOTS], i / PROMPT_SLOTS % 2 ^ 1);
-        prompt_copy<Dim>(i % 2 ? o.v : o.k, i % 2 ? in_values : in_keys, begin, tile,
-                         ring + i % PROMPT_SLOTS * slot_bytes);
+        hopper_barrier_wait(&free_again[slot], i / PROMPT_SLOTS % 2 ^ 1);
+        Cache::copy(i % 2 ? o.v : o.k, i % 2 ? in_values : in_keys, begin, tile,
+                    ring + slot * slot_bytes);
       }
       mma_copy_commit();
-      mma_copy_wait<2>();
-      if (i >= 2) {
-        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-        hopper_barrier_arrive(&full[(i - 2) % PROMPT_SLOTS]);
+      mma_copy_wait<Cache::behind>();
+      if (i >= Cache::behind) {
+        hopper_shared_fence();
+        hopper_barrier_arrive(&full[(i - Cache::behind) % PROMPT_SLOTS]);
       }
     }
     return;
   }
 
-  hopper_take_registers<232>();
+  hopper_take_registers<Cache::multiplying_registers>();
   int group = (int)threadIdx.x / PROMPT_GROUP - 1, lane = threadIdx.x % 32, t = lane % 4;
   int row = group * 64 + (int)threadIdx.x / 32 % 4 * 16 + lane / 4; /* and row + 8 */
-  float scale[2];
-  int position[2], first[2], last[2];
+  prompt_row rows[2];
   uint32_t queries[Dim / 16][4];
 #pragma unroll
   for (int r = 0; r < 2; r++) {
-    int in_tile = row + r * 8, window = (int)o.window;
-    bool exists = in_tile < tile.n_rows;
-    position[r] = tile.position + in_tile;
-    first[r] = window > 0 && position[r] >= window ? position[r] - window + 1 : 0;
-    last[r] = o.causal ? min(position[r], tile.context - 1) : tile.context - 1;
-    const uint8_t *q = o.q.row((int64_t)(tile.token + (exists ? in_tile : 0)) * o.n_heads + head);
-    float values[Dim / 8][2], largest = 0, up = 1, down = 1;
-#pragma unroll
-    for (int i = 0; i < Dim / 8; i++)
-#pragma unroll
-      for (int j = 0; j < 2; j++) {
-        values[i][j] = simt_load(o.q.scheme, q, i * 8 + 2 * t + j);
-        largest = fmaxf(largest, fabsf(values[i][j]));
-      }
-    if constexpr (!__is_same(V, simt_bf16)) {
-      largest = fmaxf(largest, simt_shuffle_xor(largest, 1));
-      mma_half_scale(fmaxf(largest, simt_shuffle_xor(largest, 2)), &up, &down);
-    }
-    scale[r] = o.scale * down;
-#pragma unroll
-    for (int i = 0; i < Dim / 8; i++) {
-      queries[i / 2][i % 2 * 2 + r] = mma_pack<V>(values[i][0] * up, values[i][1] * up);
-    }
+    int in_tile = row + r * 8, window = (int)o.window, position = tile.position + in_tile;
+    rows[r].position = position;
+    rows[r].first = window > 0 && position >= window ? position - window + 1 : 0;
+    rows[r].last = o.causal ? min(position, tile.context - 1) : tile.context - 1;
+    const uint8_t *q =
+        o.q.row((int64_t)(tile.token + (in_tile < tile.n_rows ? in_tile : 0)) * o.n_heads + head);
+    float down;
+    if (o.q.scheme == ISO_SCHEME_F32)
+      prompt_query<V, Dim, float>(q, t, r, &down, queries);
+    else if (o.q.scheme == ISO_SCHEME_F16)
+      prompt_query<V, Dim, simt_f16>(q, t, r, &down, queries);
+    else
+      prompt_query<V, Dim, simt_bf16>(q, t, r, &down, queries);
+    rows[r].scale = o.scale * down;
   }
   float slope = o.slopes ? o.slopes[head] : 0.0f;
   bool plain = o.soft_cap == 0 && !o.slopes && o.scale > 0;
@@ -235,12 +324,12 @@ __global__ void __launch_bounds__(PROMPT_THREADS, 1)
   };
   auto weigh = [&](int i) {
     int begin = base + i * PROMPT_KEYS;
-    if (plain && begin >= all_from && begin + PROMPT_KEYS - 1 <= all_to)
-      prompt_weigh<true>(o, scores, scale, position, first, last, slope, begin, maximum, total,
-                         shrink);
+    if (!plain)
+      prompt_weigh<PROMPT_BENT>(o, scores, rows, slope, begin, maximum, total, shrink);
+    else if (begin < all_from || begin + PROMPT_KEYS - 1 > all_to)
+      prompt_weigh<PROMPT_MASKED>(o, scores, rows, slope, begin, maximum, total, shrink);
     else
-      prompt_weigh<false>(o, scores, scale, position, first, last, slope, begin, maximum, total,
-                          shrink);
+      prompt_weigh<PROMPT_PLAIN>(o, scores, rows, slope, begin, maximum, total, shrink);
   };
   auto round = [&]() {
 #pragma unroll
@@ -294,7 +383,7 @@ __global__ void __launch_bounds__(PROMPT_THREADS, 1)
 #endif
 }
 
-template <typename V, int Dim, bool Turns = true>
+template <typename Cache, int Dim, bool Turns = true>
 iso_status attention_prompt_launch(iso_queue *queue, const attention_operands &o) {
   if (o.n_tokens == 0)
     return ISO_OK;
@@ -302,7 +391,7 @@ iso_status attention_prompt_launch(iso_queue *queue, const attention_operands &o
                             dim3((unsigned)(o.n_tokens + 3) / 4), dim3(128), 0, o));
   int tiles = o.n_tokens / PROMPT_ROWS + o.n_sequences;
   return simt_launch_early(
-      queue, "paged_attention.prompt", attention_prompt<V, Dim, Turns>,
+      queue, "paged_attention.prompt", attention_prompt<Cache, Dim, Turns>,
       dim3((unsigned)(tiles < o.n_tokens ? tiles : o.n_tokens), (unsigned)o.n_heads),
       dim3(PROMPT_THREADS), (size_t)(PROMPT_SLOTS * prompt_slot<Dim>::bytes + 1024), o);
 }

@@ -48,6 +48,20 @@ __device__ __forceinline__ void hopper_barrier_expect(uint64_t *barrier, uint32_
       : "memory");
 #endif
 }
+/* Arrives when all that this thread has started with mma_copy16() is there. */
+__device__ __forceinline__ void hopper_barrier_arrive_copied(uint64_t *barrier) {
+#if HOPPER_HAS_WGMMA
+  asm volatile(
+      "cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(mma_shared_address(barrier))
+      : "memory");
+#endif
+}
+/* Between ordinary accesses to shared memory and the matrix unit's or the copy engine's. */
+__device__ __forceinline__ void hopper_shared_fence() {
+#if HOPPER_HAS_WGMMA
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
 /* Waits for the phase of this parity to end. */
 __device__ __forceinline__ void hopper_barrier_wait(uint64_t *barrier, uint32_t parity) {
 #if HOPPER_HAS_WGMMA
@@ -73,6 +87,49 @@ __device__ __forceinline__ void hopper_copy(void *shared, const void *memory, ui
                : "memory");
 #endif
 }
+/* ---- Clusters: blocks along x that share their memory --------------------------------------- */
+
+__device__ __forceinline__ void hopper_cluster_sync() {
+#if HOPPER_HAS_WGMMA
+  asm volatile("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;" ::
+                   : "memory");
+#endif
+}
+/* 16 bytes of the shared memory of block `rank` of the cluster, where this block has `shared`. */
+__device__ __forceinline__ float4 hopper_cluster_load(const float *shared, int rank) {
+  float4 v = {};
+#if HOPPER_HAS_WGMMA
+  asm volatile("{ .reg .b32 there; mapa.shared::cluster.u32 there, %4, %5;\n"
+               "ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [there]; }"
+               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+               : "r"(mma_shared_address(shared)), "r"(rank)
+               : "memory");
+#endif
+  return v;
+}
+
+/* As simt_launch_early(), in clusters of `cluster` blocks along x. */
+template <typename... P, typename... A>
+iso_status hopper_launch(iso_queue *queue, const char *name, void (*kernel)(P...), dim3 grid,
+                         dim3 block, unsigned cluster, size_t shared_bytes, A... arguments) {
+  ISO_TRY(simt_prepare_launch(queue, kernel, shared_bytes));
+  cudaLaunchAttribute attributes[2] = {};
+  attributes[0].id = cudaLaunchAttributeClusterDimension;
+  attributes[0].val.clusterDim.x = cluster;
+  attributes[0].val.clusterDim.y = attributes[0].val.clusterDim.z = 1;
+  attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[1].val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid;
+  config.blockDim = block;
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = queue->stream;
+  config.attrs = attributes;
+  config.numAttrs = queue->device->starts_early ? 2 : 1;
+  (void)cudaLaunchKernelEx(&config, kernel, P(arguments)...); /* its error is also the last one */
+  return cuda_launched(queue, name);
+}
+
 /* Threads of a barrier of its own number, 1 to 15. */
 __device__ __forceinline__ void hopper_sync(int number, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");

@@ -19,11 +19,11 @@ static inline iso_refusal matmul_many_check(const iso_device *device,
   if (refusal != ISO_ACCEPTED)
     return refusal;
   int64_t n_rows = matmul_rows(arguments);
-  if (n_rows < MANY_LEAST_ROWS || n_rows > 1 << 24) {
-    *out_detail = "for 9 to 2^24 rows";
+  if (n_rows < MANY_LEAST_ROWS || n_rows > MANY_COLUMNS * 65535) {
+    *out_detail = "for 9 to 64 * 65,535 rows";
     return ISO_REFUSED_SHAPE;
   }
-  if (arguments->inputs[1].dims[0] > MANY_FEATURES * 65535) {
+  if (arguments->inputs[1].dims[0] > MANY_TILES * 128 * 65535) {
     *out_detail = "more features than a grid holds";
     return ISO_REFUSED_SIZE;
   }
