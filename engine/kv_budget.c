@@ -5,8 +5,10 @@
 iso_status iso_kv_page_bytes(const iso_model *model, const iso_runtime_options *options,
                              uint64_t *out_bytes) {
   const iso_model_config *config = iso_model_get_config(model);
+  iso_scheme scheme = ISO_SCHEME_F32;
+  (void)iso_scheme_from_name(options->kv_type, &scheme);
   uint64_t row = 0, rows = 2 * (uint64_t)config->n_layers * (uint64_t)config->n_kv_heads;
-  ISO_TRY(iso_scheme_row_bytes(options->kv_scheme, config->head_dim, &row));
+  ISO_TRY(iso_scheme_row_bytes(scheme, config->head_dim, &row));
   if (__builtin_mul_overflow(rows, (uint64_t)options->page_size, &rows) ||
       __builtin_mul_overflow(rows, row, out_bytes))
     return iso_fail(ISO_ERROR_LIMIT, "a page of %d tokens exceeds 2^64 bytes", options->page_size);

@@ -11,7 +11,7 @@ typedef struct iso_kv_budget {
   float share;    /* of the memory that weights leave free; 0: 0.9, of a CPU's memory 0.25 */
 } iso_kv_budget;
 
-/* Bytes of one page over all layers. */
+/* Bytes of one page over all layers. The options are those in force: their kv_type is known. */
 ISO_MUST_CHECK iso_status iso_kv_page_bytes(const iso_model *model,
                                             const iso_runtime_options *options,
                                             uint64_t *out_bytes);

@@ -83,8 +83,8 @@ static iso_status fill_options(const iso_model *model, const iso_runtime_options
   return ISO_OK;
 }
 
-/* Sets the type of activations: what was asked for, or what suits the devices. */
-static iso_status choose_activation(iso_runtime *runtime) {
+/* Sets the types of activations and cache: what was asked for, or what suits the devices. */
+static iso_status choose_types(iso_runtime *runtime) {
   iso_runtime_options *options = &runtime->options;
   iso_scheme scheme = ISO_SCHEME_F32;
   bool all_gpus = true;
@@ -101,6 +101,12 @@ static iso_status choose_activation(iso_runtime *runtime) {
                     "activations of %s: f32, bf16, f16 or int8 can be had", options->activation);
   runtime->graph_options.activation = scheme;
   options->activation = is_int8 ? "int8" : iso_scheme_get_info(scheme)->name;
+  if (options->kv_type && (!iso_scheme_from_name(options->kv_type, &scheme) ||
+                           !(iso_operand_schemes(ISO_OPERAND_KV) & ISO_SCHEME_BIT(scheme))))
+    return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "a cache of %s: f32, f16, bf16 or q8_0 can be had",
+                    options->kv_type);
+  runtime->graph_options.kv_scheme = scheme;
+  options->kv_type = iso_scheme_get_info(scheme)->name;
   return ISO_OK;
 }
 
@@ -238,21 +244,19 @@ static iso_status build(iso_runtime *runtime, const iso_runtime_options *given,
                                        .cpu_affinity = options->cpu_affinity};
   ISO_TRY(iso_device_list_open(options->devices, options->split, config->n_layers, &device_options,
                                options->allow_fallback, &runtime->devices));
+  ISO_TRY(choose_types(runtime));
   if (budget)
     ISO_TRY(
         iso_kv_budget_pages(budget, runtime->model, options, &runtime->devices, &options->n_pages));
   runtime->pages_per_sequence = (options->context + options->page_size - 1) / options->page_size;
-  runtime->graph_options = (iso_model_graph_options){
-      .max_tokens = options->max_tokens,
-      .max_sequences = options->max_sequences,
-      .max_logit_rows = options->max_logit_rows,
-      .n_pages = options->n_pages,
-      .page_size = options->page_size,
-      .max_context = options->context,
-      .kv_scheme = options->kv_scheme,
-  };
-  ISO_TRY(choose_activation(runtime));
-  runtime->graph_options.samples = should_sample(runtime, draws_many);
+  iso_model_graph_options *graph_options = &runtime->graph_options;
+  graph_options->max_tokens = options->max_tokens;
+  graph_options->max_sequences = options->max_sequences;
+  graph_options->max_logit_rows = options->max_logit_rows;
+  graph_options->n_pages = options->n_pages;
+  graph_options->page_size = options->page_size;
+  graph_options->max_context = options->context;
+  graph_options->samples = should_sample(runtime, draws_many);
   ISO_TRY(iso_model_build_graph(runtime->model, &runtime->graph_options, &runtime->graph));
   iso_plan_options plan_options = {.n_devices = runtime->devices.n_devices,
                                    .devices = runtime->devices.plan_devices,

@@ -128,12 +128,13 @@ static void add_samples(cJSON *root, const iso_bench_result *result) {
 static void print_object(const iso_bench *bench, const iso_bench_facts *facts,
                          const iso_bench_result *result) {
   statistics ns = summarize(result, 0), ts = summarize(result, token_count(&result->test));
+  const char *kv_type = iso_runtime_get_options(bench->runtime)->kv_type;
   const struct {
     const char *key, *value;
   } strings[] = {{"build_commit", ISO_VERSION_STRING}, {"cpu_info", facts->device_name},
                  {"backends", bench->options->device}, {"model_filename", bench->options->model},
-                 {"model_type", facts->model_type},    {"type_k", bench->options->kv_type},
-                 {"type_v", bench->options->kv_type},  {"test_time", result->test_time}};
+                 {"model_type", facts->model_type},    {"type_k", kv_type},
+                 {"type_v", kv_type},  {"test_time", result->test_time}};
   const struct {
     const char *key;
     double value;

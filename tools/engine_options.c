@@ -3,9 +3,6 @@
 #include <string.h>
 
 static iso_status read_words(const iso_options *options, iso_engine_options *out) {
-  if (!iso_scheme_from_name(options->kv_type, &out->runtime.kv_scheme))
-    return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "--kv-type %s is none of f32, f16, bf16, q8_0",
-                    options->kv_type);
   if (strcmp(options->batching, "static") == 0)
     out->batching = ISO_BATCHING_STATIC;
   else if (strcmp(options->batching, "continuous") != 0)
@@ -43,6 +40,7 @@ iso_status iso_tool_create_engine(const iso_model *model, const iso_options *opt
                                            .max_sequences = (int32_t)options->max_sequences,
                                            .page_size = (int32_t)options->page_size,
                                            .activation = options->activation,
+                                           .kv_type = options->kv_type,
                                            .progress = iso_progress_bar_update,
                                            .progress_context = bar},
                                .kv_memory_bytes = (uint64_t)options->kv_memory << 20,

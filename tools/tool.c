@@ -35,9 +35,7 @@ iso_status iso_tool_create_runtime(const iso_model *model, const iso_options *op
     runtime.max_tokens = (int32_t)options->batch_size;
   if (!runtime.activation)
     runtime.activation = options->activation;
-  if (!iso_scheme_from_name(options->kv_type, &runtime.kv_scheme))
-    return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "--kv-type %s is none of f32, f16, bf16, q8_0",
-                    options->kv_type);
+  runtime.kv_type = options->kv_type;
   iso_progress_bar bar;
   iso_progress_bar_begin(&bar, stderr);
   runtime.progress = iso_progress_bar_update;

@@ -326,8 +326,8 @@ static iso_status prepare(subject *s, const iso_model *model, const iso_options 
                                            .max_logit_rows = real->max_logit_rows,
                                            .n_pages = real->n_pages,
                                            .page_size = real->page_size,
-                                           .max_context = real->context,
-                                           .kv_scheme = real->kv_scheme};
+                                           .max_context = real->context};
+  (void)iso_scheme_from_name(real->kv_type, &graph_options.kv_scheme);
   (void)iso_scheme_from_name(real->activation, &graph_options.activation);
   ISO_TRY(iso_model_weights(model, &graph_options, &s->weights));
   s->executor = iso_runtime_get_executor(s->runtime);

@@ -17,11 +17,11 @@ static iso_request make_request(int i, int32_t *prompt) {
 }
 
 /* Pages are copied and swapped on whatever devices the layers are. */
-static void check_devices(const char *devices, const char *split, iso_scheme kv_scheme) {
+static void check_devices(const char *devices, const char *split, const char *kv_type) {
   iso_engine_options options = case_options();
   options.runtime.devices = devices;
   options.runtime.split = split;
-  options.runtime.kv_scheme = kv_scheme;
+  options.runtime.kv_type = kv_type;
   iso_engine *engine = make_engine(model, &options);
   int32_t prompt[CASE_CONTEXT];
   for (int i = 0; i < N; i++)
@@ -45,14 +45,37 @@ static void check_devices(const char *devices, const char *split, iso_scheme kv_
 
 static void test_one_cpu(void **state) {
   (void)state;
-  check_devices("cpu", NULL, ISO_SCHEME_F32);
-  check_devices("cpu", NULL, ISO_SCHEME_Q8_0);
+  check_devices("cpu", NULL, NULL);
+  check_devices("cpu", NULL, "q8_0");
+}
+
+/* The cache takes the type of activations unless told otherwise. */
+static void test_cache_type(void **state) {
+  (void)state;
+  const struct {
+    const char *activation, *asked, *in_force; /* NULL: refused */
+  } cases[] = {{NULL, NULL, "f32"},     {"bf16", NULL, "bf16"}, {"bf16", "q8_0", "q8_0"},
+               {"int8", NULL, "f32"},   {NULL, "q4_0", NULL},   {NULL, "i32", NULL},
+               {NULL, "nothing", NULL}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    iso_runtime_options options = {.activation = cases[i].activation, .kv_type = cases[i].asked};
+    iso_runtime *runtime = NULL;
+    iso_status status = iso_runtime_create(model, &options, &runtime);
+    if (cases[i].in_force) {
+      CHECK(status);
+      assert_string_equal(iso_runtime_get_options(runtime)->kv_type, cases[i].in_force);
+    } else {
+      assert_int_equal(status, ISO_ERROR_INVALID_ARGUMENT);
+      assert_non_null(strstr(iso_status_message(), cases[i].asked));
+    }
+    iso_runtime_destroy(runtime);
+  }
 }
 
 static void test_layers_on_two_devices(void **state) {
   (void)state;
-  check_devices("host,cpu", "1,2", ISO_SCHEME_F32);
-  check_devices("cpu,host", "2,1", ISO_SCHEME_F16);
+  check_devices("host,cpu", "1,2", "f32");
+  check_devices("cpu,host", "2,1", "f16");
 }
 
 /* Pages are used again with NaN in them. */
@@ -110,6 +133,7 @@ static void test_failed_step(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_one_cpu),
+      cmocka_unit_test(test_cache_type),
       cmocka_unit_test(test_layers_on_two_devices),
       cmocka_unit_test(test_rubbish_in_pages),
       cmocka_unit_test(test_failed_step),

@@ -158,7 +158,7 @@ static void test_absurd_options(void **state) {
       {{.context = -1}, ISO_ERROR_INVALID_ARGUMENT},
       {{.n_threads = 1 << 30}, ISO_ERROR_INVALID_ARGUMENT},
       {{.context = 1 << 30, .max_sequences = 1 << 10}, ISO_ERROR_LIMIT},
-      {{.kv_scheme = ISO_SCHEME_Q4_0}, ISO_ERROR_INVALID_ARGUMENT},
+      {{.kv_type = "q4_0"}, ISO_ERROR_INVALID_ARGUMENT},
       {{.page_size = 1 << 20}, ISO_ERROR_INVALID_ARGUMENT},
   };
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
