@@ -125,24 +125,40 @@ iso_value iso_block_embedding(iso_model_builder *builder) {
   return apply(builder, ISO_OP_EMBEDDING, &attributes, builder->token_ids, table);
 }
 
-iso_value iso_block_norm(iso_model_builder *builder, iso_value x, const char *name, int layer,
-                         int64_t length) {
+/* Scheme of values that only products, gates and attention read. Where products round them to 8
+ * bits, to bf16: half the memory traffic, and less than that loses. */
+static iso_scheme inner(const iso_model_builder *builder) {
+  return builder->options->operand_bits == 8 ? ISO_SCHEME_BF16 : builder->options->activation;
+}
+
+static iso_value norm(iso_model_builder *builder, iso_value x, const char *name, int layer,
+                      int64_t length, iso_scheme scheme) {
   const iso_model_config *config = builder->config;
   iso_rms_norm_attributes attributes = {sizeof attributes, config->norm_epsilon,
                                         config->norm_weight_offset};
   iso_value weight = file_weight(builder, name, ".weight", layer, 1, &length);
-  return apply(builder, ISO_OP_RMS_NORM, &attributes, x, weight);
+  return iso_graph_apply(builder->graph, ISO_OP_RMS_NORM, &attributes, scheme, 2, x, weight);
 }
 
-iso_value iso_block_linear(iso_model_builder *builder, iso_value x, const char *name, int layer,
-                           int64_t out, int64_t in) {
+iso_value iso_block_norm(iso_model_builder *builder, iso_value x, const char *name, int layer,
+                         int64_t length) {
+  return norm(builder, x, name, layer, length, builder->options->activation);
+}
+
+iso_value iso_block_input_norm(iso_model_builder *builder, iso_value x, const char *name, int layer,
+                               int64_t length) {
+  return norm(builder, x, name, layer, length, inner(builder));
+}
+
+/* x times "<name>.weight" [out, in], plus "<name>.bias" where the file has one. */
+static iso_value linear(iso_model_builder *builder, iso_value x, const char *name, int layer,
+                        int64_t out, int64_t in, iso_scheme scheme) {
   iso_value weight = iso_builder_matrix(builder, name, layer, out, in);
   iso_value bias = has(builder, name, ".bias", layer)
                        ? file_weight(builder, name, ".bias", layer, 1, &out)
                        : ISO_NO_VALUE;
   iso_matmul_attributes attributes = {sizeof attributes, builder->options->operand_bits};
-  return iso_graph_apply(builder->graph, ISO_OP_MATMUL, &attributes, builder->options->activation,
-                         3, x, weight, bias);
+  return iso_graph_apply(builder->graph, ISO_OP_MATMUL, &attributes, scheme, 3, x, weight, bias);
 }
 
 static iso_value rope(iso_model_builder *builder, iso_value x, bool local) {
@@ -157,15 +173,16 @@ static iso_value rope(iso_model_builder *builder, iso_value x, bool local) {
   iso_shape shape = shape_of(1, iso_dim_constant(config->rotary_dim / 2), 1, 1);
   iso_value table =
       declare_weight(builder, local ? ISO_ROPE_LOCAL_TABLE : ISO_ROPE_TABLE, ISO_SCHEME_F32, shape);
-  return iso_graph_apply(builder->graph, ISO_OP_ROPE, &attributes, builder->options->activation, 3,
-                         x, builder->positions, table);
+  return iso_graph_apply(builder->graph, ISO_OP_ROPE, &attributes, inner(builder), 3, x,
+                         builder->positions, table);
 }
 
 static iso_value project_heads(iso_model_builder *builder, iso_value x, const char *name, int layer,
                                int64_t n_heads) {
   const iso_model_config *config = builder->config;
   iso_value y =
-      iso_block_linear(builder, x, name, layer, n_heads * config->head_dim, config->hidden_size);
+      linear(builder, x, name, layer, n_heads * config->head_dim, config->hidden_size,
+             inner(builder));
   return iso_graph_reshape(builder->graph, y,
                            shape_of(3, tokens(builder), n_heads, config->head_dim));
 }
@@ -184,15 +201,15 @@ static iso_value cache(iso_model_builder *builder, char kind, int layer) {
 iso_value iso_block_attention(iso_model_builder *builder, iso_value x, int layer,
                               iso_attention_options attention) {
   const iso_model_config *config = builder->config;
-  iso_scheme activation = builder->options->activation;
+  iso_scheme activation = inner(builder);
   bool local_table = attention.local && config->local_rope.theta != 0.0f;
 
   iso_value q = project_heads(builder, x, "blk.%d.attn_q", layer, config->n_heads);
   iso_value k = project_heads(builder, x, "blk.%d.attn_k", layer, config->n_kv_heads);
   iso_value v = project_heads(builder, x, "blk.%d.attn_v", layer, config->n_kv_heads);
   if (attention.qk_norm) {
-    q = iso_block_norm(builder, q, "blk.%d.attn_q_norm", layer, config->head_dim);
-    k = iso_block_norm(builder, k, "blk.%d.attn_k_norm", layer, config->head_dim);
+    q = iso_block_input_norm(builder, q, "blk.%d.attn_q_norm", layer, config->head_dim);
+    k = iso_block_input_norm(builder, k, "blk.%d.attn_k_norm", layer, config->head_dim);
   }
   q = rope(builder, q, local_table);
   k = rope(builder, k, local_table);
@@ -212,17 +229,20 @@ iso_value iso_block_attention(iso_model_builder *builder, iso_value x, int layer
                                 builder->query_length, builder->context_length, ISO_NO_VALUE);
   int64_t width = (int64_t)config->n_heads * config->head_dim;
   y = iso_graph_reshape(builder->graph, y, shape_of(2, tokens(builder), width, 1));
-  return iso_block_linear(builder, y, "blk.%d.attn_output", layer, config->hidden_size, width);
+  return linear(builder, y, "blk.%d.attn_output", layer, config->hidden_size, width,
+                builder->options->activation);
 }
 
 iso_value iso_block_mlp(iso_model_builder *builder, iso_value x, int layer) {
   const iso_model_config *config = builder->config;
   int64_t hidden = config->hidden_size, intermediate = config->intermediate_size;
   iso_glu_attributes attributes = {sizeof attributes, (uint32_t)config->activation};
-  iso_value gate = iso_block_linear(builder, x, "blk.%d.ffn_gate", layer, intermediate, hidden);
-  iso_value up = iso_block_linear(builder, x, "blk.%d.ffn_up", layer, intermediate, hidden);
-  iso_value y = apply(builder, ISO_OP_GLU, &attributes, gate, up);
-  return iso_block_linear(builder, y, "blk.%d.ffn_down", layer, hidden, intermediate);
+  iso_scheme scheme = inner(builder);
+  iso_value gate = linear(builder, x, "blk.%d.ffn_gate", layer, intermediate, hidden, scheme);
+  iso_value up = linear(builder, x, "blk.%d.ffn_up", layer, intermediate, hidden, scheme);
+  iso_value y = iso_graph_apply(builder->graph, ISO_OP_GLU, &attributes, scheme, 2, gate, up);
+  return linear(builder, y, "blk.%d.ffn_down", layer, hidden, intermediate,
+                builder->options->activation);
 }
 
 iso_value iso_block_add(iso_model_builder *builder, iso_value a, iso_value b) {
@@ -269,9 +289,9 @@ void iso_block_plain_decoder(iso_model_builder *builder, iso_attention_options a
   iso_value x = iso_block_embedding(builder);
   for (int layer = 0; layer < config->n_layers; layer++) {
     iso_graph_set_layer(builder->graph, layer);
-    iso_value h = iso_block_norm(builder, x, "blk.%d.attn_norm", layer, config->hidden_size);
+    iso_value h = iso_block_input_norm(builder, x, "blk.%d.attn_norm", layer, config->hidden_size);
     x = iso_block_add(builder, x, iso_block_attention(builder, h, layer, attention));
-    h = iso_block_norm(builder, x, "blk.%d.ffn_norm", layer, config->hidden_size);
+    h = iso_block_input_norm(builder, x, "blk.%d.ffn_norm", layer, config->hidden_size);
     x = iso_block_add(builder, x, iso_block_mlp(builder, h, layer));
   }
   iso_block_head(builder, x);

@@ -33,9 +33,9 @@ iso_value iso_block_embedding(iso_model_builder *builder);
 /* RMS norm over the last dimension with "<name>.weight". */
 iso_value iso_block_norm(iso_model_builder *builder, iso_value x, const char *name, int layer,
                          int64_t length);
-/* x times "<name>.weight" [out, in], plus "<name>.bias" where the file has one. */
-iso_value iso_block_linear(iso_model_builder *builder, iso_value x, const char *name, int layer,
-                           int64_t out, int64_t in);
+/* The same for what only products read. */
+iso_value iso_block_input_norm(iso_model_builder *builder, iso_value x, const char *name,
+                               int layer, int64_t length);
 
 typedef struct iso_attention_options {
   bool qk_norm; /* RMS norm of each head of q and k before rope */

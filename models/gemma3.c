@@ -18,8 +18,8 @@ static iso_status configure(iso_model_config *config, bool is_gguf) {
     config->window_pattern = WINDOW_PATTERN;
   /* Scaling past the trained context is for the global layers only. */
   if (config->local_rope.theta == 0.0f)
-    config->local_rope = (iso_rope_config){.theta = LOCAL_ROPE_THETA,
-                                           .rotary_dim = config->rope.rotary_dim};
+    config->local_rope =
+        (iso_rope_config){.theta = LOCAL_ROPE_THETA, .rotary_dim = config->rope.rotary_dim};
   if (is_gguf && config->n_layers == LAYERS_OF_27B)
     config->attention_scale = 1.0f / sqrtf((float)config->hidden_size / (float)config->n_heads);
   return ISO_OK;
@@ -33,11 +33,11 @@ static void build(iso_model_builder *builder) {
     iso_graph_set_layer(builder->graph, layer);
     bool global = config->window_pattern == 0 || (layer + 1) % config->window_pattern == 0;
     iso_attention_options attention = {.qk_norm = true, .local = !global};
-    iso_value h = iso_block_norm(builder, x, "blk.%d.attn_norm", layer, hidden);
+    iso_value h = iso_block_input_norm(builder, x, "blk.%d.attn_norm", layer, hidden);
     h = iso_block_attention(builder, h, layer, attention);
     h = iso_block_norm(builder, h, "blk.%d.post_attention_norm", layer, hidden);
     x = iso_block_add(builder, x, h);
-    h = iso_block_norm(builder, x, "blk.%d.ffn_norm", layer, hidden);
+    h = iso_block_input_norm(builder, x, "blk.%d.ffn_norm", layer, hidden);
     h = iso_block_mlp(builder, h, layer);
     h = iso_block_norm(builder, h, "blk.%d.post_ffw_norm", layer, hidden);
     x = iso_block_add(builder, x, h);

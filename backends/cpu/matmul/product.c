@@ -102,7 +102,7 @@ static const float *read_row(const iso_product *product, int64_t row, float *buf
   const void *source = iso_cpu_row(x, product->x_rows ? product->x_rows[row] : row);
   if (x->scheme == ISO_SCHEME_F32)
     return source;
-  iso_scheme_decode_row(x->scheme, source, buffer, product->shape.elements);
+  product->kernel->load(x->scheme, source, buffer, product->shape.elements);
   return buffer;
 }
 
@@ -119,8 +119,7 @@ static void store_row(const iso_product *product, int64_t row, int64_t first, in
   if (y->scheme == ISO_SCHEME_F32)
     memcpy(target + first * (int64_t)sizeof(float), values, (size_t)count * sizeof(float));
   else
-    iso_scheme_encode_row(y->scheme, values, NULL,
-                          target + first * iso_scheme_get_info(y->scheme)->block_bytes, count);
+    product->kernel->store(y->scheme, values, target + first * y->strides[y->n_dims - 1], count);
 }
 
 /* Prepares this thread's share of all panels: every one where activations are its own. */

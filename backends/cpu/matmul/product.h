@@ -91,6 +91,9 @@ struct iso_product_kernel {
   iso_product_few few;
   iso_product_expand expand; /* NULL: `many` takes the packed codes as they are */
   iso_product_many many;
+  /* Rows of float schemes to f32 and back. */
+  void (*load)(iso_scheme scheme, const void *row, float *out_values, int64_t count);
+  void (*store)(iso_scheme scheme, const float *values, void *row, int64_t count);
   void (*begin)(void); /* called by each thread before and after `many`; NULL for nothing */
   void (*end)(void);
 };
@@ -115,6 +118,16 @@ void iso_avx2_quantize_words(const iso_product_kernel *kernel, const float *x, i
 /* The same to 8 bits: a scale of max |x| / 127. */
 void iso_avx2_quantize_bytes(const iso_product_kernel *kernel, const float *x, int64_t count,
                              int64_t row, const iso_panel *panel);
+
+/* load and store of kernels, a tier each. */
+#define ISO_ROW_IO(tier)                                                                           \
+  void iso_##tier##_load_row(iso_scheme scheme, const void *row, float *out_values,                \
+                             int64_t count);                                                       \
+  void iso_##tier##_store_row(iso_scheme scheme, const float *values, void *row, int64_t count);
+ISO_ROW_IO(avx2)
+ISO_ROW_IO(avx512)
+ISO_ROW_IO(amx)
+#undef ISO_ROW_IO
 
 /* ---- Activations ---------------------------------------------------------------------------- */
 

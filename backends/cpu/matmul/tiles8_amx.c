@@ -258,6 +258,8 @@ INTEGER_SCHEMES(DEFINE_EXPAND)
                          .stretch_stride = STRETCH_BYTES,                                          \
                          .tile_bytes = TILE_GROUPS * STRETCH_BYTES,                                \
                          .prepare = int8_prepare,                                                  \
+                         .load = iso_amx_load_row,                                                 \
+                         .store = iso_amx_store_row,                                               \
                          .expand = name##_expand,                                                  \
                          .many = int8_many,                                                        \
                          .begin = tile_begin,                                                      \
@@ -273,6 +275,8 @@ const iso_product_kernel *iso_amx_tile8_kernel(iso_scheme scheme) {
                                                             .item_tiles = 4,
                                                             .stretch_elements = BF16_STRETCH,
                                                             .prepare = bf16_prepare,
+                                                            .load = iso_amx_load_row,
+                                                            .store = iso_amx_store_row,
                                                             .many = bf16_many,
                                                             .begin = tile_begin,
                                                             .end = tile_end},

@@ -13,6 +13,8 @@
 #define VEC_FEW_ROWS 1
 #define VEC_QUANTIZE iso_avx2_quantize_words
 #define VEC_QUAD_BYTES 8
+#define VEC_LOAD_ROW iso_avx2_load_row
+#define VEC_STORE_ROW iso_avx2_store_row
 
 typedef __m256i vec;
 typedef __m256 vecf;

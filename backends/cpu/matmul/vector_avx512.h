@@ -17,6 +17,8 @@
 #define VEC_FLOAT_TILE 4
 /* Up to how many rows a group is streamed for each panel: more rows need more registers. */
 #define VEC_FEW_ROWS 16
+#define VEC_LOAD_ROW iso_avx512_load_row
+#define VEC_STORE_ROW iso_avx512_store_row
 typedef __m512i vec;
 typedef __m512 vecf;
 
