@@ -200,6 +200,12 @@ INLINE void int8_step(const uint8_t *x, const uint8_t *weights, uint64_t stride)
   tile_dot_int8(3, 4, 5);
 }
 
+/* Scales of the 16 rows `index` of consecutive panels, each of which has room for one a block. */
+INLINE const float *scales_of(const iso_panel *panel, int64_t count, int64_t index) {
+  int64_t panel_scales = PANEL_ROWS * count / ISO_ACTIVATION_BLOCK;
+  return index < 0 ? NULL : panel->scales + index / 2 * panel_scales + index % 2 * 16;
+}
+
 /* Missing groups give what their memory holds. Sums stay below 127 127 512. */
 static void int8_many(const uint8_t *weights, uint64_t stride, int64_t n_groups, int64_t count,
                       const iso_panel *panel, float *sums) {
@@ -213,7 +219,7 @@ static void int8_many(const uint8_t *weights, uint64_t stride, int64_t n_groups,
   int64_t steps = count / STEP, step_rows = (16 + steps - 1) / steps, n = panel->rows / 16;
   for (int64_t i = 0; i < n; i++) {
     const uint8_t *x = panel->values + i / 2 * PANEL_ROWS * count + i % 2 * TILE_BYTES;
-    const float *last_scales = panel->scales + (i - 1) * 16;
+    const float *last_scales = scales_of(panel, count, i - 1);
     float *last_sums = sums + (i - 1) * (16 * WIDTH);
     int64_t row = i ? 0 : 16;
     tile_zero(0);
@@ -232,7 +238,7 @@ static void int8_many(const uint8_t *weights, uint64_t stride, int64_t n_groups,
     tile_store(3, tiles[i % 2][3], 64);
     tile_fence();
   }
-  add_rows(tiles[(n + 1) % 2], 0, 16, scale, panel->scales + (n - 1) * 16,
+  add_rows(tiles[(n + 1) % 2], 0, 16, scale, scales_of(panel, count, n - 1),
            sums + (n - 1) * (16 * WIDTH));
 }
 
