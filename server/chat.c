@@ -4,13 +4,25 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool check_tool_choice(const cJSON *choice, iso_api_error *refusal) {
+/* "auto" without tools and "none" are the same; with "none" the template does not see the tools. */
+static bool read_tools(iso_job *job, iso_api_error *refusal) {
+  iso_fields *fields = &job->fields;
+  const cJSON *choice = fields->tool_choice;
   const char *word = cJSON_IsString(choice) ? choice->valuestring : NULL;
-  if (!choice || (word && (strcmp(word, "none") == 0 || strcmp(word, "auto") == 0)))
+  bool none = word && strcmp(word, "none") == 0;
+  if (choice && !none && !(word && strcmp(word, "auto") == 0))
+    return iso_refuse(refusal, 400, "tool_choice", "unsupported_parameter",
+                      "'tool_choice' must be \"none\" or \"auto\": answers cannot be held to a "
+                      "grammar, so a call cannot be forced");
+  if (none)
+    fields->tools = NULL;
+  if (!cJSON_IsArray(fields->tools) || !job->server->tool_format)
     return true;
-  return iso_refuse(refusal, 400, "tool_choice", "unsupported_parameter",
-                    "'tool_choice' must be \"none\" or \"auto\": a call cannot be forced, and is "
-                    "answered as the text that the model writes");
+  if (!iso_tool_names_copy(fields->tools, &job->tool_names))
+    return iso_refuse(refusal, 503, NULL, "out_of_memory", "out of memory");
+  if (job->tool_names.count > 0)
+    job->tool_format = job->server->tool_format;
+  return true;
 }
 
 static bool check_response_format(const cJSON *format, iso_api_error *refusal) {
@@ -56,10 +68,10 @@ static bool prepare(iso_job *job, iso_api_error *refusal) {
   if (fields->top_logprobs > 0 && !fields->logprobs)
     return iso_refuse(refusal, 400, "top_logprobs", "invalid_value",
                       "'top_logprobs' goes with \"logprobs\": true");
-  if (!check_tool_choice(fields->tool_choice, refusal) ||
-      !check_response_format(fields->response_format, refusal) ||
+  if (!read_tools(job, refusal) || !check_response_format(fields->response_format, refusal) ||
       !iso_read_stream_options(job, refusal) || !iso_job_set_request(job, refusal))
     return false;
+  job->request.show_special |= job->tool_format && job->tool_format->special;
   job->request.logprobs = fields->logprobs;
   job->request.n_top_logprobs = fields->top_logprobs;
   int32_t *ids;
@@ -116,6 +128,34 @@ static void write_logprobs(const iso_job *job, const iso_answer *answer, const i
   iso_json_end(w, '}');
 }
 
+static const char *finish_of(const iso_answer *answer, iso_stop_reason reason) {
+  bool by_itself = reason == ISO_STOP_END || reason == ISO_STOP_STRING;
+  return by_itself && answer->scan && answer->scan->n_calls > 0 ? "tool_calls"
+                                                                : iso_finish_reason(reason);
+}
+
+static void write_content_and_calls(const iso_answer *answer, iso_json_writer *w) {
+  iso_printer content = {0};
+  iso_json_writer calls = {0};
+  for (const iso_event_letter *at = answer->first; at; at = at->next)
+    if (at->event.kind == ISO_EVENT_TEXT)
+      iso_tool_scan_push(answer->scan, at->event.text, at->event.length, false, false, &content,
+                         &calls);
+  iso_tool_scan_push(answer->scan, "", 0, true, false, &content, &calls);
+  w->text.failed |= content.failed || calls.text.failed;
+  if (content.size > 0 || answer->scan->n_calls == 0)
+    iso_json_text(w, "content", content.data ? content.data : "", content.size);
+  else
+    iso_json_null(w, "content");
+  if (calls.text.data) {
+    iso_json_begin(w, "tool_calls", '[');
+    iso_json_raw(w, NULL, calls.text.data);
+    iso_json_end(w, ']');
+  }
+  free(content.data);
+  free(calls.text.data);
+}
+
 static void write_result(iso_job *job, iso_json_writer *w) {
   iso_begin_object(job, job->format->object, w);
   iso_json_begin(w, "choices", '[');
@@ -125,11 +165,14 @@ static void write_result(iso_job *job, iso_json_writer *w) {
     iso_json_int(w, "index", i);
     iso_json_begin(w, "message", '{');
     iso_json_string(w, "role", "assistant");
-    iso_write_answer_text(job, answer, "content", w);
+    if (answer->scan)
+      write_content_and_calls(answer, w);
+    else
+      iso_write_answer_text(job, answer, "content", w);
     iso_json_null(w, "refusal");
     iso_json_end(w, '}');
     write_logprobs(job, answer, NULL, w);
-    iso_json_string(w, "finish_reason", iso_finish_reason(answer->reason));
+    iso_json_string(w, "finish_reason", finish_of(answer, answer->reason));
     iso_json_end(w, '}');
   }
   iso_json_end(w, ']');
@@ -137,26 +180,37 @@ static void write_result(iso_job *job, iso_json_writer *w) {
   iso_json_end(w, '}');
 }
 
-static void write_chunk(const iso_job *job, const iso_answer *answer, const iso_event *event,
-                        bool role, iso_json_writer *w) {
-  bool ends = !role && event->kind == ISO_EVENT_CHOICE;
+/* What one chunk says; NULL: nothing about that. */
+typedef struct answer_piece {
+  const char *role, *text, *calls, *finish;
+  size_t length;           /* of text */
+  const iso_event *tokens; /* behind the text */
+} answer_piece;
+
+static void write_chunk(const iso_job *job, const iso_answer *answer, const answer_piece *piece,
+                        iso_json_writer *w) {
   iso_sse_begin(w);
   iso_begin_object(job, job->format->chunk_object, w);
   iso_json_begin(w, "choices", '[');
   iso_json_begin(w, NULL, '{');
   iso_json_int(w, "index", answer->index);
   iso_json_begin(w, "delta", '{');
-  if (role)
-    iso_json_string(w, "role", "assistant");
-  if (!ends)
-    iso_json_text(w, "content", role ? "" : event->text, role ? 0 : event->length);
+  if (piece->role)
+    iso_json_string(w, "role", piece->role);
+  if (piece->text)
+    iso_json_text(w, "content", piece->text, piece->length);
+  if (piece->calls) {
+    iso_json_begin(w, "tool_calls", '[');
+    iso_json_raw(w, NULL, piece->calls);
+    iso_json_end(w, ']');
+  }
   iso_json_end(w, '}');
-  if (role || ends)
-    iso_json_null(w, "logprobs");
+  if (piece->tokens)
+    write_logprobs(job, answer, piece->tokens, w);
   else
-    write_logprobs(job, answer, event, w);
-  if (ends)
-    iso_json_string(w, "finish_reason", iso_finish_reason(event->reason));
+    iso_json_null(w, "logprobs");
+  if (piece->finish)
+    iso_json_string(w, "finish_reason", piece->finish);
   else
     iso_json_null(w, "finish_reason");
   iso_json_end(w, '}');
@@ -167,13 +221,31 @@ static void write_chunk(const iso_job *job, const iso_answer *answer, const iso_
   iso_sse_end(w);
 }
 
+/* A call is sent when it is whole: half of one is of no use to anybody. */
 static void write_event(iso_job *job, iso_answer *answer, const iso_event *event,
                         iso_json_writer *w) {
+  bool ends = event->kind == ISO_EVENT_CHOICE;
+  const char *text = ends ? "" : event->text;
+  size_t length = ends ? 0 : event->length;
+  iso_printer content = {0};
+  iso_json_writer calls = {0};
+  if (answer->scan) {
+    iso_tool_scan_push(answer->scan, text, length, ends, true, &content, &calls);
+    w->text.failed |= content.failed || calls.text.failed;
+    text = content.data ? content.data : "";
+    length = content.size;
+  }
   if (!answer->begun)
-    write_chunk(job, answer, event, true, w);
-  if (event->kind == ISO_EVENT_CHOICE || event->length > 0 ||
-      (job->fields.logprobs && event->n_tokens > 0))
-    write_chunk(job, answer, event, false, w);
+    write_chunk(job, answer, &(answer_piece){.role = "assistant", .text = ""}, w);
+  if (length > 0 || (job->fields.logprobs && event->n_tokens > 0))
+    write_chunk(job, answer,
+                &(answer_piece){.text = text, .length = length, .tokens = ends ? NULL : event}, w);
+  if (calls.text.data)
+    write_chunk(job, answer, &(answer_piece){.calls = calls.text.data}, w);
+  if (ends)
+    write_chunk(job, answer, &(answer_piece){.finish = finish_of(answer, event->reason)}, w);
+  free(content.data);
+  free(calls.text.data);
 }
 
 const iso_format iso_format_chat = {.body = ISO_BODY_CHAT,

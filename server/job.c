@@ -106,6 +106,10 @@ static void job_free(iso_job *job) {
   }
   for (int i = 0; job->answers && i < job->n_answers; i++)
     free_events(job->answers[i].first);
+  for (int i = 0; job->scans && i < job->n_answers; i++)
+    iso_tool_scan_free(&job->scans[i]);
+  iso_tool_names_free(&job->tool_names);
+  free(job->scans);
   cJSON_Delete(job->root);
   free(job->parts);
   free(job->answers);
@@ -381,14 +385,22 @@ static bool make_parts(iso_job *job, iso_api_error *refusal) {
   job->n_answers = job->n_prompts * n;
   job->parts = calloc((size_t)job->n_prompts, sizeof *job->parts);
   job->answers = calloc((size_t)job->n_answers, sizeof *job->answers);
-  bool ok = job->parts && job->answers;
+  if (job->tool_format)
+    job->scans = calloc((size_t)job->n_answers, sizeof *job->scans);
+  bool ok = job->parts && job->answers && (job->scans || !job->tool_format);
   for (int i = 0; ok && i < job->n_prompts; i++) {
     job->parts[i].job = job;
     job->parts[i].index = i;
     ok = (job->parts[i].last = calloc(1, sizeof(iso_event_letter))) != NULL;
   }
-  for (int i = 0; ok && i < job->n_answers; i++)
+  for (int i = 0; ok && i < job->n_answers; i++) {
     job->answers[i].index = i;
+    if (!job->scans)
+      continue;
+    job->answers[i].scan = &job->scans[i];
+    job->scans[i] = (iso_tool_scan){
+        .format = job->tool_format, .names = &job->tool_names, .seed = job->id, .choice = i};
+  }
   return ok || iso_refuse(refusal, 503, NULL, "out_of_memory", "out of memory");
 }
 

@@ -8,6 +8,7 @@
 #define ISOMER_SERVER_JOB_H
 
 #include "server/fields.h"
+#include "server/tool_calls.h"
 
 #include <stdatomic.h>
 
@@ -50,7 +51,8 @@ typedef struct iso_answer {
   iso_stop_reason reason;
   const char *stop; /* with ISO_STOP_STRING; belongs to the CHOICE event */
   int32_t n_tokens;
-  size_t text_offset; /* bytes of text written so far, for streamed completions */
+  iso_tool_scan *scan; /* takes calls out of the text; NULL: nobody asked */
+  size_t text_offset;  /* bytes of text written so far, for streamed completions */
 } iso_answer;
 
 typedef struct iso_format {
@@ -85,6 +87,9 @@ struct iso_job {
   const char **stop;
   int32_t *stop_tokens;
   iso_logit_bias *logit_bias;
+  const iso_tool_format *tool_format; /* NULL: calls are not looked for */
+  iso_tool_names tool_names;
+  iso_tool_scan *scans; /* n_answers, or NULL */
   iso_prompt *prompts;
   int n_prompts;
   iso_part *parts; /* n_prompts */

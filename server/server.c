@@ -1,5 +1,6 @@
 /* The server's life: bind, load, serve, drain, end. */
 #include "server/server_internal.h"
+#include "server/tool_calls.h"
 
 #include "core/log.h"
 #include <pthread.h>
@@ -142,6 +143,9 @@ static void deliver_loaded(iso_letter *letter) {
   }
   server->model = iso_engine_get_model(self->engine);
   server->engine = self->engine;
+  server->tool_format = strcmp(server->options.tool_calls, "auto") == 0
+                            ? iso_tool_format_of(server->model)
+                            : iso_tool_format_find(server->options.tool_calls);
   iso_log(ISO_LOG_NOTICE, "serving %s on http://%s:%d (%s)", server->options.model_name,
           server->options.host, iso_http_port(server->http), iso_engine_describe(server->engine));
 }
@@ -192,6 +196,11 @@ static iso_status prepare(iso_server *server) {
                                  .idle_seconds = options->idle_seconds,
                                  .send_seconds = SEND_SECONDS};
   const iso_http_handler handler = {server, on_request, on_refused, on_end};
+  if (strcmp(options->tool_calls, "auto") != 0 && strcmp(options->tool_calls, "none") != 0 &&
+      !iso_tool_format_find(options->tool_calls))
+    return iso_fail(ISO_ERROR_INVALID_ARGUMENT,
+                    "--tool-calls %s: it must be auto, none, or one of %s", options->tool_calls,
+                    iso_tool_format_names());
   iso_metrics_init(&server->metrics);
   server->started = time(NULL);
   if (!(server->base = event_base_new()))

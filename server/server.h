@@ -19,6 +19,7 @@ typedef struct iso_server_options {
   int n_cors_origins;
   const char *const *allowed_hosts; /* names it goes by; see iso_host_is_allowed() */
   int n_allowed_hosts;
+  const char *tool_calls; /* a name of server/tool_calls.h, "none", or "auto" */
   const char *access_log; /* a path, "-" for standard output, NULL for none */
   bool log_prompts;
 } iso_server_options;

@@ -30,6 +30,7 @@ typedef struct iso_server {
   iso_engine *engine;
   const iso_model *model;
   iso_special_texts *specials;
+  const struct iso_tool_format *tool_format; /* NULL: calls are left in the text */
   iso_status load_status;
   char *load_message;
   bool draining;

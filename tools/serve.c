@@ -90,6 +90,7 @@ static iso_status serve(serving *self) {
       .n_cors_origins = options->cors_origin.n,
       .allowed_hosts = options->allowed_host.items,
       .n_allowed_hosts = options->allowed_host.n,
+      .tool_calls = options->tool_calls,
       .access_log = no_log ? NULL : options->access_log,
       .log_prompts = options->log_prompts};
   return iso_server_run(&server, load, self);

@@ -550,6 +550,7 @@ class Life(unittest.TestCase):
                                  ([tiny_model(), "--max-sequences", "65536", "--kv-memory", "1000000"], "free"),
                                  ([tiny_model(), "--host", "no.such.host.invalid"], "no.such.host.invalid"),
                                  ([tiny_model(), "--batching", "sometimes"], "continuous"),
+                                 ([tiny_model(), "--tool-calls", "some"], "hermes"),
                                  ([tiny_model(), "a", "b"], "too many")):
             done = subprocess.run([isomer.BINARY, "serve", *arguments, "--port", "0"], capture_output=True,
                                   text=True, timeout=60)

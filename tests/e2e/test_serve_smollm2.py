@@ -144,6 +144,47 @@ class OpenAI(unittest.TestCase):
         with self.assertRaises(openai.BadRequestError):
             self.chat(called, tools=TOOLS, tool_choice="required")
 
+    def test_calls_of_tools(self):
+        """SmolLM2 repeats what it has been shown; its template has no calls, so their format is an option."""
+        called = '<tool_call>\n{"name": "weather", "arguments": {"city": "Rome"}}\n</tool_call>'
+        shown = []
+        for _ in range(4):
+            shown += [*hello("What is the weather in Rome?"), {"role": "assistant", "content": called}]
+        messages = [*shown, *hello("What is the weather in Rome?")]
+        plain = self.chat(messages, max_tokens=60).choices[0]
+        self.assertEqual(plain.message.content, called)
+        with Server("-c", "2048", "--max-sequences", "4", "--kv-memory", "200", "--tool-calls", "hermes",
+                    "--served-model-name", "smollm2", model=MODEL) as server:
+            with openai.OpenAI(base_url=server.url + "/v1", api_key="k", max_retries=0) as client:
+                options = {"model": "smollm2", "messages": messages, "max_tokens": 60, "temperature": 0, "tools": TOOLS}
+                choice = client.chat.completions.create(**options).choices[0]
+                self.assertEqual((choice.finish_reason, choice.message.content), ("tool_calls", None))
+                call, = choice.message.tool_calls
+                self.assertEqual((call.type, call.function.name, json.loads(call.function.arguments)),
+                                 ("function", "weather", {"city": "Rome"}))
+                # Streamed, as the client's own helper joins it.
+                with client.chat.completions.stream(**options) as stream:
+                    final = stream.get_final_completion().choices[0]
+                self.assertEqual((final.finish_reason, final.message.tool_calls[0].function.arguments),
+                                 ("tool_calls", call.function.arguments))
+                # And back: the answer of the tool goes into the conversation.
+                back = [*messages, choice.message.model_dump(exclude_none=True),
+                        {"role": "tool", "tool_call_id": call.id, "content": "sunny"}]
+                with self.assertRaises(openai.BadRequestError):  # this template adds content, and there is none
+                    client.chat.completions.create(**{**options, "messages": back})
+                # Not among those offered, not asked for, not whole: text.
+                other = [{"type": "function", "function": {"name": "other"}}]
+                for change in ({"tools": other}, {"tool_choice": "none"}, {"tools": openai.NOT_GIVEN}):
+                    choice = client.chat.completions.create(**{**options, **change}).choices[0]
+                    self.assertEqual((choice.finish_reason, choice.message.content), ("stop", called), change)
+                cut = client.chat.completions.create(**{**options, "max_tokens": 8}).choices[0]
+                self.assertEqual(cut.finish_reason, "length")
+                self.assertTrue(called.startswith(cut.message.content) and cut.message.content)
+                for choice in ("required", {"type": "function", "function": {"name": "weather"}}):
+                    with self.assertRaises(openai.BadRequestError) as caught:
+                        client.chat.completions.create(**options, tool_choice=choice)
+                    self.assertEqual(caught.exception.param, "tool_choice")
+
     def test_completions(self):
         several = self.complete(["The sky is", "Water is", "Fire is"], n=2, temperature=1, seed=1)
         self.assertEqual([c.index for c in several.choices], list(range(6)))
