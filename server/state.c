@@ -1,9 +1,12 @@
 /* What the server says about itself: /health, /info, /metrics, /v1/models and the page. */
 #include "server/routes.h"
 
+#include "server/tool_calls.h"
 #include "server/ui/page.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 static const char *state_of(iso_server *server) {
   if (server->draining)
@@ -116,12 +119,37 @@ void iso_handle_info(iso_server *server, iso_exchange *exchange) {
   iso_respond_json(server, exchange, 200, &w);
 }
 
+/* The page's script runs because it carries a word that is new each time; nothing that gets into
+ * the page otherwise can know it. */
 void iso_handle_page(iso_server *server, iso_exchange *exchange) {
-  (void)server;
-  iso_http_add_header(exchange, "Content-Security-Policy",
-                      "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
-                      "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "
-                      "frame-ancestors 'none'");
-  iso_http_add_header(exchange, "X-Content-Type-Options", "nosniff");
-  iso_http_respond(exchange, 200, "text/html; charset=utf-8", iso_ui_page, iso_ui_page_length);
+  static const char place[] = "@NONCE@";
+  unsigned char random[16];
+  char nonce[2 * sizeof random + 1], policy[320];
+  const char *at = strstr(iso_ui_page, place);
+  iso_printer page = {0};
+  bool ok = at && getrandom(random, sizeof random, 0) == (ssize_t)sizeof random;
+  if (ok) {
+    for (size_t i = 0; i < sizeof random; i++)
+      snprintf(nonce + 2 * i, 3, "%02x", random[i]);
+    iso_printer_append(&page, iso_ui_page, (size_t)(at - iso_ui_page));
+    iso_printer_append(&page, nonce, strlen(nonce));
+    at += strlen(place);
+    iso_printer_append(&page, at, iso_ui_page_length - (size_t)(at - iso_ui_page));
+  }
+  if (!ok || page.failed) {
+    iso_api_error refusal;
+    iso_refuse(&refusal, 503, NULL, "overloaded", "the system gives no memory or no random bytes");
+    iso_respond_refusal(server, exchange, &refusal);
+  } else {
+    snprintf(policy, sizeof policy,
+             "default-src 'none'; script-src 'nonce-%s'; style-src 'unsafe-inline'; "
+             "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "
+             "frame-ancestors 'none'",
+             nonce);
+    iso_http_add_header(exchange, "Content-Security-Policy", policy);
+    iso_http_add_header(exchange, "X-Content-Type-Options", "nosniff");
+    iso_http_add_header(exchange, "Referrer-Policy", "no-referrer");
+    iso_http_respond(exchange, 200, "text/html; charset=utf-8", page.data, page.size);
+  }
+  free(page.data);
 }

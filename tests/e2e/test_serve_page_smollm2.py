@@ -156,6 +156,29 @@ class Page(unittest.TestCase):
         self.assertEqual(self.all(".message img, .message b"), [])
         self.assertIn("<b>bold</b>", self.one(".message.user .text").text)
 
+    def test_what_a_model_writes_does_not_run(self):
+        """Answers are text nodes; and if markup got into the page all the same, its policy runs none of it."""
+        bad = "<script>window.ran=1</script><img src=x onerror='window.ran=1'><svg onload='window.ran=1'>"
+        fenced = f"```html\n{bad}\n``` and `{bad}` [link](javascript:window.ran=1)"
+        self.browser.execute_script("localStorage.setItem('isomer.chats', JSON.stringify([{id: 1, title: arguments[0], "
+                                    "messages: [{role: 'user', content: arguments[0]}, {role: 'assistant', "
+                                    "content: arguments[0] + arguments[1], note: arguments[0]}]}]))", bad, fenced)
+        self.browser.get(self.server.url)
+        self.one("#chats button").click()
+        shown = self.all(".message.assistant .text")[0]
+        self.assertIn(bad, shown.text)
+        self.assertEqual(self.all("#messages script, #messages img, #messages svg, #messages a, #chats img"), [])
+        policy = self.server.request("GET", "/")[1]["Content-Security-Policy"]
+        self.assertNotEqual(policy, self.server.request("GET", "/")[1]["Content-Security-Policy"])
+        self.assertNotIn("unsafe-inline", policy.split("style-src")[0])
+        self.assertEqual(self.browser.get_log("browser"), [])
+        self.browser.execute_script("const box = document.createElement('div'); box.innerHTML = arguments[0]; "
+                                    "document.body.append(box); const s = document.createElement('script'); "
+                                    "s.textContent = 'window.ran = 1'; document.body.append(s);", bad)
+        time.sleep(0.5)
+        self.assertIsNone(self.browser.execute_script("return window.ran ?? null"))
+        self.assertTrue(self.browser.get_log("browser"), "the policy's refusals are told in the log")
+
     def test_phone(self):
         self.size(390, 844, phone=True)
         self.browser.get(self.server.url)
