@@ -250,7 +250,8 @@ class Fields(unittest.TestCase):
              "TokenizeRequest": ("/tokenize", {"prompt": "a"}),
              "DetokenizeRequest": ("/detokenize", {"tokens": [70]})}
     BAD = ("text", -1, -10**15, 10**15, 0.5, 1e300, True, [], {}, [[]], [None], [{}], {"a": None}, "", [-1],
-           ["", 5], [10**15])
+           ["", 5], [10**15], float("nan"), float("-inf"), 10**400, "\U0001f937" * 300)
+    BAD_JSON = ("NaN", "-Infinity", "1" + "0" * 400)  # what no JSON number can be
 
     def check(self, path, body, name):
         status, _, text = self.server.request("POST", path, body)
@@ -258,7 +259,9 @@ class Fields(unittest.TestCase):
         if status == 400:
             error = error_of(text)
             self.assertEqual(error["type"], "invalid_request_error", (body, error))
-            if error["code"] not in ("context_length_exceeded", "missing_required_parameter"):
+            if error["code"] == "invalid_json":
+                self.assertTrue(any(bad in json.dumps(body) for bad in self.BAD_JSON), (body, error))
+            elif error["code"] not in ("context_length_exceeded", "missing_required_parameter"):
                 self.assertIn(name, (error["param"] or "") + error["message"], (body, error))
 
     def test_every_field(self):
@@ -276,6 +279,27 @@ class Fields(unittest.TestCase):
         for name in schemas["GenerateParameters"]["properties"]:
             for value in (None, *self.BAD):
                 self.check("/generate", {"inputs": "a", "parameters": {"max_new_tokens": 2, name: value}}, name)
+                n += 1
+        message = {"role": "user", "content": "x"}
+        call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+        tool = {"type": "function", "function": {"name": "f", "description": "d", "parameters": {"type": "object"}}}
+        for value in (None, *self.BAD):
+            inner = [{"messages": [{**message, key: value}]} for key in (
+                "role", "content", "name", "tool_calls", "tool_call_id", "reasoning_content", "refusal", "audio", "other")]
+            inner += [{"messages": [message, {"role": "assistant", "tool_calls": [{**call, key: value}]}, message]} for key in call]
+            inner += [{"messages": [message, {"role": "assistant", "tool_calls": [{**call, "function": {**call["function"], key: value}}]}, message]}
+                      for key in call["function"]]
+            inner += [{"messages": [{"role": "user", "content": [{"type": "text", "text": "x", key: value}]}]} for key in ("type", "text")]
+            inner += [{"tools": [{**tool, key: value}]} for key in tool]
+            inner += [{"tools": [{**tool, "function": {**tool["function"], key: value}}]} for key in tool["function"]]
+            inner += [{"stream": True, "stream_options": {key: value}} for key in ("include_usage", "include_obfuscation", "other")]
+            inner += [{"response_format": {key: value}} for key in ("type", "json_schema")]
+            inner += [{"tools": [tool], "tool_choice": {"type": "function", "function": value}}]
+            for body in inner:
+                status, _, text = self.server.request("POST", CHAT, {"messages": [message], "max_tokens": 1, **body})
+                self.assertIn(status, (200, 400), (body, text))
+                if status == 400:
+                    error_of(text)
                 n += 1
         print(f"{n} values of fields")
 
