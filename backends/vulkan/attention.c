@@ -10,7 +10,10 @@ enum {
   MAX_ROWS = 16,       /* of a workgroup: tokens times query heads of one key head */
   MAX_CHUNK = 8,       /* query heads of a workgroup */
   WANTED_GROUPS = 512, /* contexts are cut up until so many workgroups are there */
-  MAX_SPLITS = 32
+  MAX_SPLITS = 32,
+  MATRIX_ROWS = 64, /* paged_attention_matrix.comp */
+  MATRIX_POSITIONS = 32,
+  MATRIX_GROUPS = 256
 };
 
 enum { Q, K_CACHE, V_CACHE, BLOCK_TABLE, QUERY_START, QUERY_LENGTH, CONTEXT_LENGTH, ALIBI_SLOPES };
@@ -59,10 +62,24 @@ typedef struct attention_tiling {
   uint64_t n_groups;
 } attention_tiling;
 
+/* Cuts contexts up until there are `wanted` workgroups. */
+static void plan_splits(const iso_op_arguments *arguments, uint32_t wanted,
+                        attention_tiling *tiling) {
+  const iso_tensor *q = &arguments->inputs[Q], *k = &arguments->inputs[K_CACHE];
+  uint64_t n_blocks = (uint64_t)arguments->inputs[BLOCK_TABLE].dims[1];
+  uint64_t n_groups = (uint64_t)vulkan_ceil_div((uint64_t)q->dims[0], tiling->n_tokens) *
+                      (uint64_t)k->dims[1] * tiling->n_chunks;
+  uint64_t most = vulkan_ceil_div(n_blocks * (uint64_t)k->dims[2], 4 * tiling->positions);
+  uint64_t splits = n_groups ? wanted / n_groups : 1;
+  splits = splits < most ? splits : most;
+  tiling->n_splits = splits < 1 ? 1 : splits > MAX_SPLITS ? MAX_SPLITS : (uint32_t)splits;
+  tiling->n_groups = n_groups * tiling->n_splits;
+}
+
 static attention_tiling plan_tiling(const iso_op_arguments *arguments) {
   const iso_tensor *q = &arguments->inputs[Q], *k = &arguments->inputs[K_CACHE];
   const iso_tensor *v = &arguments->inputs[V_CACHE], *table = &arguments->inputs[BLOCK_TABLE];
-  uint32_t group = (uint32_t)(q->dims[1] / k->dims[1]), n_kv_heads = (uint32_t)k->dims[1];
+  uint32_t group = (uint32_t)(q->dims[1] / k->dims[1]);
   bool is_wide = k->dims[3] > 128 || v->dims[3] > 128; /* shared memory holds half as many rows */
   attention_tiling tiling = {.chunk = group < MAX_CHUNK ? group : MAX_CHUNK,
                              .positions = is_wide ? 16 : 32,
@@ -71,13 +88,7 @@ static attention_tiling plan_tiling(const iso_op_arguments *arguments) {
   if (q->dims[0] > 2 * table->dims[0]) /* prefill: sequences have many tokens */
     tiling.n_tokens = most_rows / tiling.chunk;
   tiling.n_chunks = vulkan_ceil_div(group, tiling.chunk);
-  uint64_t n_groups = (uint64_t)vulkan_ceil_div((uint64_t)q->dims[0], tiling.n_tokens) *
-                      n_kv_heads * tiling.n_chunks;
-  uint64_t most = vulkan_ceil_div((uint64_t)(table->dims[1] * k->dims[2]), 4 * tiling.positions);
-  uint64_t splits = n_groups ? WANTED_GROUPS / n_groups : 1;
-  splits = splits < most ? splits : most;
-  tiling.n_splits = splits < 1 ? 1 : splits > MAX_SPLITS ? MAX_SPLITS : (uint32_t)splits;
-  tiling.n_groups = n_groups * tiling.n_splits;
+  plan_splits(arguments, WANTED_GROUPS, &tiling);
   return tiling;
 }
 
@@ -125,36 +136,60 @@ static bool is_vector_cache(const iso_tensor *cache) {
   return cache->dims[3] % 4 == 0 && vulkan_address(cache) % 16 == 0;
 }
 
-VULKAN_LAUNCH(vulkan_paged_attention) {
+typedef struct attention_push {
+  vulkan_rows q, y;
+  uint64_t k_cache, v_cache, block_table, query_start, query_length, context_length, slopes;
+  uint64_t parts;
+  uint32_t n_tokens, n_sequences, n_blocks, window, n_splits;
+  float scale, soft_cap;
+} attention_push;
+
+static const uint32_t ATTENTION_PUSH_BYTES = offsetof(attention_push, soft_cap) + sizeof(float);
+
+static attention_push describe(const iso_op_arguments *arguments, uint32_t n_splits) {
   const iso_paged_attention_attributes *attributes = arguments->attributes;
-  const iso_tensor *inputs = arguments->inputs, *y = &arguments->outputs[0];
-  const iso_tensor *q = &inputs[Q], *k = &inputs[K_CACHE], *v = &inputs[V_CACHE];
-  attention_tiling tiling = plan_tiling(arguments);
-  struct {
-    vulkan_rows q, y;
-    uint64_t k_cache, v_cache, block_table, query_start, query_length, context_length, slopes;
-    uint64_t parts;
-    uint32_t n_tokens, n_sequences, n_blocks, window, n_splits;
-    float scale, soft_cap;
-  } push = {.q = vulkan_rows_of(q),
-            .y = vulkan_rows_of(y),
-            .k_cache = vulkan_address(k),
-            .v_cache = vulkan_address(v),
-            .block_table = vulkan_address(&inputs[BLOCK_TABLE]),
-            .query_start = vulkan_address(&inputs[QUERY_START]),
-            .query_length = vulkan_address(&inputs[QUERY_LENGTH]),
-            .context_length = vulkan_address(&inputs[CONTEXT_LENGTH]),
-            .n_tokens = (uint32_t)q->dims[0],
-            .n_sequences = (uint32_t)inputs[BLOCK_TABLE].dims[0],
-            .n_blocks = (uint32_t)inputs[BLOCK_TABLE].dims[1],
-            .window = attributes->window,
-            .n_splits = tiling.n_splits,
-            .scale = attributes->scale != 0 ? attributes->scale : 1 / sqrtf((float)k->dims[3]),
-            .soft_cap = attributes->soft_cap};
+  const iso_tensor *inputs = arguments->inputs, *q = &inputs[Q], *k = &inputs[K_CACHE];
+  attention_push push = {
+      .q = vulkan_rows_of(q),
+      .y = vulkan_rows_of(&arguments->outputs[0]),
+      .k_cache = vulkan_address(k),
+      .v_cache = vulkan_address(&inputs[V_CACHE]),
+      .block_table = vulkan_address(&inputs[BLOCK_TABLE]),
+      .query_start = vulkan_address(&inputs[QUERY_START]),
+      .query_length = vulkan_address(&inputs[QUERY_LENGTH]),
+      .context_length = vulkan_address(&inputs[CONTEXT_LENGTH]),
+      .n_tokens = (uint32_t)q->dims[0],
+      .n_sequences = (uint32_t)inputs[BLOCK_TABLE].dims[0],
+      .n_blocks = (uint32_t)inputs[BLOCK_TABLE].dims[1],
+      .window = attributes->window,
+      .n_splits = n_splits,
+      .scale = attributes->scale != 0 ? attributes->scale : 1 / sqrtf((float)k->dims[3]),
+      .soft_cap = attributes->soft_cap};
   if (arguments->n_inputs > ALIBI_SLOPES)
     push.slopes = vulkan_address(&inputs[ALIBI_SLOPES]);
-  if (tiling.n_splits > 1)
+  if (n_splits > 1)
     push.parts = arguments->workspace->address + arguments->workspace_offset;
+  return push;
+}
+
+/* Enqueues the dispatch, and what brings the parts of a context together. */
+static iso_status attend(iso_queue *queue, const iso_op_arguments *arguments,
+                         const attention_tiling *tiling, vulkan_dispatch *dispatch) {
+  attention_push push = describe(arguments, tiling->n_splits);
+  dispatch->push = &push;
+  dispatch->push_bytes = ATTENTION_PUSH_BYTES;
+  vulkan_split_groups(tiling->n_groups, dispatch->groups);
+  ISO_TRY(vulkan_enqueue_op(queue, arguments, dispatch));
+  return tiling->n_splits > 1 && push.n_tokens > 0
+             ? join(queue, arguments, push.parts, tiling->n_splits)
+             : ISO_OK;
+}
+
+VULKAN_LAUNCH(vulkan_paged_attention) {
+  const iso_paged_attention_attributes *attributes = arguments->attributes;
+  const iso_tensor *q = &arguments->inputs[Q], *k = &arguments->inputs[K_CACHE];
+  const iso_tensor *v = &arguments->inputs[V_CACHE], *y = &arguments->outputs[0];
+  attention_tiling tiling = plan_tiling(arguments);
   vulkan_dispatch dispatch = {
       .shader = VULKAN_SHADER_paged_attention,
       .constants = {WORKGROUP, vulkan_type_of(q), vulkan_type_of(y), cache_type_of(k),
@@ -162,12 +197,70 @@ VULKAN_LAUNCH(vulkan_paged_attention) {
                     (uint32_t)q->dims[1], (uint32_t)k->dims[1], (uint32_t)k->dims[2], tiling.chunk,
                     tiling.chunk * tiling.n_tokens, tiling.positions, attributes->causal,
                     is_vector_cache(k) && is_vector_cache(v)},
-      .n_constants = 15,
-      .push = &push,
-      .push_bytes = (uint32_t)offsetof(typeof(push), soft_cap) + sizeof push.soft_cap};
-  vulkan_split_groups(tiling.n_groups, dispatch.groups);
-  ISO_TRY(vulkan_enqueue_op(queue, arguments, &dispatch));
-  return tiling.n_splits > 1 && push.n_tokens > 0
-             ? join(queue, arguments, push.parts, tiling.n_splits)
-             : ISO_OK;
+      .n_constants = 15};
+  return attend(queue, arguments, &tiling, &dispatch);
+}
+
+/* ---- Prompts on matrix units ----------------------------------------------------------------- */
+
+static attention_tiling plan_matrix_tiling(const iso_op_arguments *arguments) {
+  uint32_t group =
+      (uint32_t)(arguments->inputs[Q].dims[1] / arguments->inputs[K_CACHE].dims[1]);
+  attention_tiling tiling = {.chunk = group < MAX_CHUNK ? group : MAX_CHUNK,
+                             .positions = MATRIX_POSITIONS};
+  tiling.n_tokens = MATRIX_ROWS / tiling.chunk;
+  tiling.n_chunks = vulkan_ceil_div(group, tiling.chunk);
+  plan_splits(arguments, MATRIX_GROUPS, &tiling);
+  return tiling;
+}
+
+uint64_t vulkan_attention_matrix_workspace(const iso_device *device,
+                                           const iso_op_arguments *arguments) {
+  (void)device;
+  uint64_t value_dim = (uint64_t)arguments->inputs[V_CACHE].dims[3];
+  return (uint64_t)MATRIX_GROUPS * MATRIX_ROWS * (value_dim + 2) * sizeof(float);
+}
+
+/* Caches of f32 keep products of f32: halves would lose what they hold. */
+iso_refusal vulkan_check_attention_matrix(const iso_device *device,
+                                          const iso_op_arguments *arguments,
+                                          const char **out_detail) {
+  const iso_tensor *q = &arguments->inputs[Q], *k = &arguments->inputs[K_CACHE];
+  const iso_tensor *v = &arguments->inputs[V_CACHE];
+  if (!device->facts.has_matrix) {
+    *out_detail = "the device has no matrix units that Vulkan shows, or they are not asked for";
+    return ISO_REFUSED_DEVICE;
+  }
+  if ((k->dims[3] != 64 && k->dims[3] != 128) || v->dims[3] != k->dims[3]) {
+    *out_detail = "heads are not of 64 or 128 elements";
+    return ISO_REFUSED_SHAPE;
+  }
+  if (k->scheme == ISO_SCHEME_F32 || v->scheme == ISO_SCHEME_F32) {
+    *out_detail = "caches of f32 are multiplied in f32";
+    return ISO_REFUSED_SCHEME;
+  }
+  if (q->dims[0] <= 2 * arguments->inputs[BLOCK_TABLE].dims[0]) {
+    *out_detail = "sequences have too few tokens";
+    return ISO_REFUSED_SHAPE;
+  }
+  if ((k->buffer && !is_vector_cache(k)) || (v->buffer && !is_vector_cache(v))) {
+    *out_detail = "caches do not start at 16 bytes";
+    return ISO_REFUSED_STRIDE;
+  }
+  return vulkan_check_rows(device, arguments, out_detail);
+}
+
+VULKAN_LAUNCH(vulkan_paged_attention_matrix) {
+  const iso_paged_attention_attributes *attributes = arguments->attributes;
+  const iso_tensor *q = &arguments->inputs[Q], *k = &arguments->inputs[K_CACHE];
+  const iso_tensor *v = &arguments->inputs[V_CACHE], *y = &arguments->outputs[0];
+  attention_tiling tiling = plan_matrix_tiling(arguments);
+  vulkan_dispatch dispatch = {
+      .shader = k->dims[3] == 64 ? VULKAN_SHADER_paged_attention_matrix_64
+                                 : VULKAN_SHADER_paged_attention_matrix_128,
+      .constants = {WORKGROUP, vulkan_type_of(q), vulkan_type_of(y), cache_type_of(k),
+                    cache_type_of(v), (uint32_t)q->dims[1], (uint32_t)k->dims[1],
+                    (uint32_t)k->dims[2], tiling.chunk, attributes->causal},
+      .n_constants = 10};
+  return attend(queue, arguments, &tiling, &dispatch);
 }

@@ -41,8 +41,10 @@ static bool has_fragments(const vulkan_api *api, VkPhysicalDevice physical) {
 const char *vulkan_matrix_missing(const vulkan_api *api, const vulkan_facts *facts) {
   VkPhysicalDeviceSubgroupSizeControlProperties control = {
       .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_PROPERTIES};
+  VkPhysicalDeviceVulkan11Properties v11 = {
+      .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_1_PROPERTIES, .pNext = &control};
   VkPhysicalDeviceProperties2 properties = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2,
-                                            .pNext = &control};
+                                            .pNext = &v11};
   if (facts->version < VK_API_VERSION_1_3)
     return "no Vulkan 1.3";
   if (!vulkan_has_extension(api, facts->physical, VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME) ||
@@ -55,6 +57,10 @@ const char *vulkan_matrix_missing(const vulkan_api *api, const vulkan_facts *fac
   api->vkGetPhysicalDeviceProperties2(facts->physical, &properties);
   if (control.minSubgroupSize != 32 || control.maxSubgroupSize != 32)
     return "subgroups are not of 32";
+  const VkSubgroupFeatureFlags needed =
+      VK_SUBGROUP_FEATURE_SHUFFLE_BIT | VK_SUBGROUP_FEATURE_VOTE_BIT;
+  if ((v11.subgroupSupportedOperations & needed) != needed)
+    return "no subgroup shuffles or votes";
   return NULL;
 }
 

@@ -41,6 +41,12 @@ VULKAN_LAUNCH(vulkan_paged_attention);
 uint64_t vulkan_attention_workspace(const iso_device *device, const iso_op_arguments *arguments);
 iso_refusal vulkan_check_attention(const iso_device *device, const iso_op_arguments *arguments,
                                    const char **out_detail);
+VULKAN_LAUNCH(vulkan_paged_attention_matrix);
+uint64_t vulkan_attention_matrix_workspace(const iso_device *device,
+                                           const iso_op_arguments *arguments);
+iso_refusal vulkan_check_attention_matrix(const iso_device *device,
+                                          const iso_op_arguments *arguments,
+                                          const char **out_detail);
 /* experts.c */
 VULKAN_LAUNCH(vulkan_route_top_k);
 VULKAN_LAUNCH(vulkan_combine_experts);

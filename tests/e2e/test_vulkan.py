@@ -126,6 +126,14 @@ class Models(unittest.TestCase):
         self.assertTrue(texts[0].strip())
 
 
+def with_includes(name):
+    """The text of a shader's source, followed by that of what it includes, in order."""
+    with open(os.path.join(FOLDER, "shaders", name), "rb") as file:
+        text = file.read()
+    parts = re.findall(rb'(?m)^#include "(.*)"$', text)
+    return text + b"".join(with_includes(part.decode()) for part in parts)
+
+
 class KeptShaders(unittest.TestCase):
     def test_are_current(self):
         """What spirv/ holds was made from the sources beside it, by spirv/make."""
@@ -133,10 +141,7 @@ class KeptShaders(unittest.TestCase):
             kept = re.findall(r'(?m)^VULKAN_KEPT_SHADER\((\w+), (\w+), "(.*)"\)$', file.read())
         self.assertTrue(kept)
         for name, source, defines in kept:
-            digest = hashlib.sha256()
-            for part in (source + ".comp", "types.glsl", "groups.glsl", "rows.glsl"):
-                with open(os.path.join(FOLDER, "shaders", part), "rb") as file:
-                    digest.update(file.read())
+            digest = hashlib.sha256(with_includes(source + ".comp"))
             with open(os.path.join(FOLDER, "spirv", name + ".inc")) as file:
                 self.assertEqual(file.readline().strip(),
                                  f"/* {digest.hexdigest()} {defines} */", name)
