@@ -1,4 +1,5 @@
 /* Ops on paged caches: kv_write, paged_attention. */
+#include "backends/vulkan/fusion.h"
 #include "backends/vulkan/ops.h"
 #include <math.h>
 
@@ -23,7 +24,7 @@ static uint32_t cache_type_of(const iso_tensor *cache) {
   return cache->scheme == ISO_SCHEME_Q8_0 ? 3 : vulkan_type_of(cache);
 }
 
-VULKAN_LAUNCH(vulkan_kv_write) {
+static VULKAN_LAUNCH(kv_write_alone) {
   const iso_tensor *k = &arguments->inputs[0], *v = &arguments->inputs[1];
   const iso_tensor *k_cache = &arguments->inputs[3], *v_cache = &arguments->inputs[4];
   struct {
@@ -50,6 +51,8 @@ VULKAN_LAUNCH(vulkan_kv_write) {
   vulkan_split_groups((uint64_t)push.n_tokens * push.n_heads * 2, dispatch.groups);
   return vulkan_enqueue_op(queue, arguments, &dispatch);
 }
+
+VULKAN_LAUNCH(vulkan_kv_write) { return vulkan_defer(queue, arguments, kv_write_alone); }
 
 /* ---- Attention ----------------------------------------------------------------------------- */
 
@@ -149,22 +152,22 @@ static const uint32_t ATTENTION_PUSH_BYTES = offsetof(attention_push, soft_cap) 
 static attention_push describe(const iso_op_arguments *arguments, uint32_t n_splits) {
   const iso_paged_attention_attributes *attributes = arguments->attributes;
   const iso_tensor *inputs = arguments->inputs, *q = &inputs[Q], *k = &inputs[K_CACHE];
-  attention_push push = {
-      .q = vulkan_rows_of(q),
-      .y = vulkan_rows_of(&arguments->outputs[0]),
-      .k_cache = vulkan_address(k),
-      .v_cache = vulkan_address(&inputs[V_CACHE]),
-      .block_table = vulkan_address(&inputs[BLOCK_TABLE]),
-      .query_start = vulkan_address(&inputs[QUERY_START]),
-      .query_length = vulkan_address(&inputs[QUERY_LENGTH]),
-      .context_length = vulkan_address(&inputs[CONTEXT_LENGTH]),
-      .n_tokens = (uint32_t)q->dims[0],
-      .n_sequences = (uint32_t)inputs[BLOCK_TABLE].dims[0],
-      .n_blocks = (uint32_t)inputs[BLOCK_TABLE].dims[1],
-      .window = attributes->window,
-      .n_splits = n_splits,
-      .scale = attributes->scale != 0 ? attributes->scale : 1 / sqrtf((float)k->dims[3]),
-      .soft_cap = attributes->soft_cap};
+  attention_push push = {.q = vulkan_rows_of(q),
+                         .y = vulkan_rows_of(&arguments->outputs[0]),
+                         .k_cache = vulkan_address(k),
+                         .v_cache = vulkan_address(&inputs[V_CACHE]),
+                         .block_table = vulkan_address(&inputs[BLOCK_TABLE]),
+                         .query_start = vulkan_address(&inputs[QUERY_START]),
+                         .query_length = vulkan_address(&inputs[QUERY_LENGTH]),
+                         .context_length = vulkan_address(&inputs[CONTEXT_LENGTH]),
+                         .n_tokens = (uint32_t)q->dims[0],
+                         .n_sequences = (uint32_t)inputs[BLOCK_TABLE].dims[0],
+                         .n_blocks = (uint32_t)inputs[BLOCK_TABLE].dims[1],
+                         .window = attributes->window,
+                         .n_splits = n_splits,
+                         .scale = attributes->scale != 0 ? attributes->scale
+                                                         : 1 / sqrtf((float)k->dims[3]),
+                         .soft_cap = attributes->soft_cap};
   if (arguments->n_inputs > ALIBI_SLOPES)
     push.slopes = vulkan_address(&inputs[ALIBI_SLOPES]);
   if (n_splits > 1)
@@ -204,8 +207,7 @@ VULKAN_LAUNCH(vulkan_paged_attention) {
 /* ---- Prompts on matrix units ----------------------------------------------------------------- */
 
 static attention_tiling plan_matrix_tiling(const iso_op_arguments *arguments) {
-  uint32_t group =
-      (uint32_t)(arguments->inputs[Q].dims[1] / arguments->inputs[K_CACHE].dims[1]);
+  uint32_t group = (uint32_t)(arguments->inputs[Q].dims[1] / arguments->inputs[K_CACHE].dims[1]);
   attention_tiling tiling = {.chunk = group < MAX_CHUNK ? group : MAX_CHUNK,
                              .positions = MATRIX_POSITIONS};
   tiling.n_tokens = MATRIX_ROWS / tiling.chunk;
@@ -255,12 +257,12 @@ VULKAN_LAUNCH(vulkan_paged_attention_matrix) {
   const iso_tensor *q = &arguments->inputs[Q], *k = &arguments->inputs[K_CACHE];
   const iso_tensor *v = &arguments->inputs[V_CACHE], *y = &arguments->outputs[0];
   attention_tiling tiling = plan_matrix_tiling(arguments);
-  vulkan_dispatch dispatch = {
-      .shader = k->dims[3] == 64 ? VULKAN_SHADER_paged_attention_matrix_64
-                                 : VULKAN_SHADER_paged_attention_matrix_128,
-      .constants = {WORKGROUP, vulkan_type_of(q), vulkan_type_of(y), cache_type_of(k),
-                    cache_type_of(v), (uint32_t)q->dims[1], (uint32_t)k->dims[1],
-                    (uint32_t)k->dims[2], tiling.chunk, attributes->causal},
-      .n_constants = 10};
+  vulkan_dispatch dispatch = {.shader = k->dims[3] == 64 ? VULKAN_SHADER_paged_attention_matrix_64
+                                                         : VULKAN_SHADER_paged_attention_matrix_128,
+                              .constants = {WORKGROUP, vulkan_type_of(q), vulkan_type_of(y),
+                                            cache_type_of(k), cache_type_of(v),
+                                            (uint32_t)q->dims[1], (uint32_t)k->dims[1],
+                                            (uint32_t)k->dims[2], tiling.chunk, attributes->causal},
+                              .n_constants = 10};
   return attend(queue, arguments, &tiling, &dispatch);
 }

@@ -1,4 +1,5 @@
 /* Ops on one element at a time: glu, activate, add, soft_cap, convert. */
+#include "backends/vulkan/fusion.h"
 #include "backends/vulkan/ops.h"
 
 enum { WORKGROUP = 64 };
@@ -38,17 +39,23 @@ static iso_status launch(iso_queue *queue, const iso_op_arguments *arguments, vu
   return vulkan_enqueue_op(queue, arguments, &dispatch);
 }
 
-VULKAN_LAUNCH(vulkan_glu) {
+static VULKAN_LAUNCH(glu_alone) {
   const iso_glu_attributes *attributes = arguments->attributes;
   return launch(queue, arguments, VULKAN_SHADER_glu, true, attributes->activation, 0, 0);
 }
+
+VULKAN_LAUNCH(vulkan_glu) { return vulkan_defer(queue, arguments, glu_alone); }
 
 VULKAN_LAUNCH(vulkan_activate) {
   const iso_activate_attributes *attributes = arguments->attributes;
   return launch(queue, arguments, VULKAN_SHADER_activate, false, attributes->activation, 0, 0);
 }
 
-VULKAN_LAUNCH(vulkan_add) { return launch(queue, arguments, VULKAN_SHADER_add, true, 0, 0, 0); }
+static VULKAN_LAUNCH(add_alone) {
+  return launch(queue, arguments, VULKAN_SHADER_add, true, 0, 0, 0);
+}
+
+VULKAN_LAUNCH(vulkan_add) { return vulkan_defer(queue, arguments, add_alone); }
 
 VULKAN_LAUNCH(vulkan_soft_cap) {
   const iso_soft_cap_attributes *attributes = arguments->attributes;

@@ -1,5 +1,6 @@
 /* Ops with weights: embedding, matmul, grouped_matmul. */
 #include "backends/vulkan/matmul.h"
+#include "backends/vulkan/fusion.h"
 #include "backends/vulkan/ops.h"
 #include "backends/vulkan/weights.h"
 
@@ -79,13 +80,19 @@ static iso_status launch_rows(iso_queue *queue, const iso_op_arguments *argument
   return vulkan_enqueue_op(queue, arguments, &dispatch);
 }
 
-VULKAN_LAUNCH(vulkan_matmul_rows) {
+static VULKAN_LAUNCH(rows_alone) {
+  if (vulkan_fits_one(arguments)) {
+    vulkan_product product = {.parts = {arguments}, .n_parts = 1};
+    return vulkan_launch_product(queue, &product);
+  }
   product_push push = describe(arguments);
   push.bias = arguments->n_inputs > 2 ? vulkan_address(&arguments->inputs[2]) : 0;
   uint32_t n_x_rows = push.n_rows >= 5 ? 8 : push.n_rows >= 3 ? 4 : push.n_rows >= 2 ? 2 : 1;
   return launch_rows(queue, arguments, &push, n_x_rows, push.bias != 0,
                      rows_shaders[arguments->inputs[1].scheme]);
 }
+
+VULKAN_LAUNCH(vulkan_matmul_rows) { return vulkan_defer(queue, arguments, rows_alone); }
 
 VULKAN_LAUNCH(vulkan_matmul_tiles) {
   product_push push = describe(arguments);

@@ -4,13 +4,15 @@
  * Dispatches wait for those before only where they must: the queue remembers what has been read
  * and written since the last barrier, and puts the next barrier before the first dispatch that
  * overlaps. */
+#include "backends/vulkan/fusion.h"
 #include "backends/vulkan/vulkan.h"
 #include <stdlib.h>
+#include <string.h>
 
 enum {
   N_SLOTS = 8,       /* command buffers in turn */
   SUBMIT_AFTER = 96, /* commands, so that the device starts before the host is done */
-  MAX_PENDING = 96   /* accesses remembered */
+  MAX_PENDING = 128  /* accesses remembered */
 };
 
 typedef struct slot {
@@ -37,10 +39,13 @@ struct iso_queue {
   uint32_t n_pending;
   bool has_transfers; /* among the pending: copies or fills */
   iso_buffer *staging;
+  vulkan_deferred deferred;
   iso_status fault; /* of the device: poisons the timeline */
 };
 
 iso_device *vulkan_queue_device(const iso_queue *queue) { return queue->device; }
+
+vulkan_deferred *vulkan_queue_deferred(iso_queue *queue) { return &queue->deferred; }
 
 iso_status vulkan_queue_staging(iso_queue *queue, uint64_t bytes, iso_buffer **out_buffer) {
   if (queue->staging && queue->staging->bytes < bytes) {
@@ -145,6 +150,7 @@ static iso_status end(iso_queue *queue, VkCommandBuffer commands) {
 
 /* The command buffer that work goes to now. */
 static iso_status open_commands(iso_queue *queue, VkCommandBuffer *out_commands) {
+  ISO_TRY(vulkan_flush_deferred(queue));
   ISO_TRY(check_fault(queue));
   if (queue->recording) {
     *out_commands = queue->recording->commands;
@@ -192,6 +198,7 @@ static iso_status submit(iso_queue *queue, const VkCommandBuffer *commands, cons
 
 /* Submits what has gathered. */
 static iso_status flush(iso_queue *queue) {
+  ISO_TRY(vulkan_flush_deferred(queue));
   if (!queue->is_open)
     return ISO_OK;
   slot *current = &queue->slots[queue->slot];
@@ -288,6 +295,7 @@ static iso_status queue_fill(iso_queue *queue, iso_buffer *target, uint64_t offs
 
 static iso_status queue_signal(iso_queue *queue, uint64_t *out_value) {
   ISO_TRY(check_fault(queue));
+  ISO_TRY(vulkan_flush_deferred(queue));
   if (queue->is_open)
     ISO_TRY(flush(queue));
   else
@@ -360,8 +368,10 @@ static iso_status record_end(iso_queue *queue, void **out_recording) {
   recording *self = queue->recording;
   if (!self)
     return vulkan_fail(ISO_ERROR_INVALID_ARGUMENT, "the queue is not being recorded");
+  iso_status status = vulkan_flush_deferred(queue);
   queue->recording = NULL;
-  iso_status status = end(queue, self->commands);
+  if (status == ISO_OK)
+    status = end(queue, self->commands);
   if (status != ISO_OK)
     recording_destroy(queue, self);
   else
@@ -419,6 +429,8 @@ static iso_status queue_create(iso_device *device, iso_queue **out_queue) {
   if (!queue)
     return vulkan_fail(ISO_ERROR_OUT_OF_MEMORY, "no host memory for a queue");
   queue->device = device;
+  const char *fusion = getenv("ISOMER_FUSION");
+  queue->deferred.is_off = fusion && strcmp(fusion, "0") == 0;
   iso_status status = build(queue);
   if (status != ISO_OK) {
     queue_destroy(queue);

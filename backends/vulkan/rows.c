@@ -1,4 +1,5 @@
 /* Ops on whole rows: rms_norm, layer_norm, softmax, rope, gather_rows, argmax. */
+#include "backends/vulkan/fusion.h"
 #include "backends/vulkan/ops.h"
 
 enum { WORKGROUP = 64, WIDE_WORKGROUP = 256 };
@@ -40,11 +41,13 @@ static iso_status launch_norm(iso_queue *queue, const iso_op_arguments *argument
   return vulkan_enqueue_op(queue, arguments, &dispatch);
 }
 
-VULKAN_LAUNCH(vulkan_rms_norm) {
+static VULKAN_LAUNCH(rms_norm_alone) {
   const iso_rms_norm_attributes *attributes = arguments->attributes;
   return launch_norm(queue, arguments, VULKAN_SHADER_rms_norm, attributes->epsilon,
                      attributes->weight_offset);
 }
+
+VULKAN_LAUNCH(vulkan_rms_norm) { return vulkan_defer(queue, arguments, rms_norm_alone); }
 
 VULKAN_LAUNCH(vulkan_layer_norm) {
   const iso_layer_norm_attributes *attributes = arguments->attributes;
@@ -53,7 +56,7 @@ VULKAN_LAUNCH(vulkan_layer_norm) {
 
 VULKAN_LAUNCH(vulkan_softmax) { return launch_norm(queue, arguments, VULKAN_SHADER_softmax, 0, 0); }
 
-VULKAN_LAUNCH(vulkan_rope) {
+static VULKAN_LAUNCH(rope_alone) {
   const iso_rope_attributes *attributes = arguments->attributes;
   const iso_tensor *x = &arguments->inputs[0], *y = &arguments->outputs[0];
   vulkan_sizes sizes = vulkan_sizes_of(x);
@@ -80,6 +83,8 @@ VULKAN_LAUNCH(vulkan_rope) {
   vulkan_split_groups(sizes.n_rows, dispatch.groups);
   return vulkan_enqueue_op(queue, arguments, &dispatch);
 }
+
+VULKAN_LAUNCH(vulkan_rope) { return vulkan_defer(queue, arguments, rope_alone); }
 
 VULKAN_LAUNCH(vulkan_gather_rows) {
   const iso_tensor *x = &arguments->inputs[0], *y = &arguments->outputs[0];

@@ -1,0 +1,151 @@
+/* Decode steps: the launches of matmul_one.comp and rope_kv_write.comp. */
+#include "backends/vulkan/fusion.h"
+#include "backends/vulkan/matmul.h"
+#include "backends/vulkan/ops.h"
+#include "backends/vulkan/weights.h"
+#include <string.h>
+
+static const vulkan_shader shaders[ISO_SCHEME_COUNT] = {VULKAN_BY_SCHEME(matmul_one)};
+
+enum { WORKGROUP = 128, ROWS = 4, HEAD_WORKGROUP = 64, MAX_LISTED = 16 };
+enum { AFTER_NONE, AFTER_ADD, AFTER_GLU }; /* matmul_one.comp */
+
+static bool is_vector_row(const iso_tensor *tensor) { return vulkan_address(tensor) % 16 == 0; }
+
+bool vulkan_fits_one(const iso_op_arguments *matmul) {
+  const iso_tensor *x = &matmul->inputs[0], *weight = &matmul->inputs[1];
+  bool is_float = weight->scheme <= ISO_SCHEME_BF16;
+  bool has_units = is_float ? vulkan_is_vector_weight(weight)
+                   : weight->scheme == ISO_SCHEME_Q4_0 || weight->scheme == ISO_SCHEME_Q8_0
+                       ? weight->layout == VULKAN_LAYOUT_SPLIT
+                       : true;
+  return vulkan_sizes_of(&matmul->outputs[0]).n_rows == 1 && x->dims[x->n_dims - 1] % 32 == 0 &&
+         is_vector_row(x) && has_units;
+}
+
+bool vulkan_norm_fits_one(const iso_op_arguments *norm) {
+  const iso_tensor *x = &norm->inputs[0];
+  return vulkan_sizes_of(x).n_rows == 1 && x->scheme == norm->outputs[0].scheme &&
+         is_vector_row(x) && is_vector_row(&norm->inputs[1]) && x->dims[x->n_dims - 1] % 32 == 0;
+}
+
+static uint32_t bits_of(float value) {
+  uint32_t bits;
+  memcpy(&bits, &value, sizeof bits);
+  return bits;
+}
+
+typedef struct product_push {
+  uint64_t x, gain, normalised, residual, after;
+  struct {
+    uint64_t rest, bias, y;
+  } parts[VULKAN_MOST_PARTS];
+  uint32_t n_in, n_out[VULKAN_MOST_PARTS];
+} product_push;
+
+/* The accesses of all ops; those among themselves are no reason to wait. */
+static uint32_t list_accesses(const vulkan_product *product, vulkan_access *out_accesses) {
+  const iso_op_arguments *ops[VULKAN_MOST_DEFERRED] = {product->norm, product->after};
+  memcpy(&ops[2], product->parts, sizeof product->parts);
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < VULKAN_MOST_DEFERRED; i++)
+    n += ops[i] ? vulkan_accesses_of(ops[i], out_accesses + n) : 0;
+  return n;
+}
+
+/* Fills in what the constants say too; returns the number of workgroups. */
+static uint64_t describe(const vulkan_product *product, product_push *push, uint32_t after) {
+  const iso_tensor *x = &product->parts[0]->inputs[0];
+  uint64_t n_groups = 0;
+  *push = (product_push){.x = vulkan_address(x), .n_in = vulkan_sizes_of(x).n_columns};
+  if (product->norm) {
+    push->x = vulkan_address(&product->norm->inputs[0]);
+    push->gain = vulkan_address(&product->norm->inputs[1]);
+    push->normalised = vulkan_address(&product->norm->outputs[0]);
+  }
+  for (uint32_t i = 0; i < product->n_parts; i++) {
+    const iso_op_arguments *part = product->parts[i];
+    push->parts[i].rest = vulkan_address(&part->inputs[1]);
+    push->parts[i].bias = part->n_inputs > 2 ? vulkan_address(&part->inputs[2]) : 0;
+    push->parts[i].y = vulkan_address(&part->outputs[0]);
+    push->n_out[i] = vulkan_sizes_of(&part->outputs[0]).n_columns;
+    n_groups += vulkan_ceil_div(push->n_out[i], ROWS);
+  }
+  if (after != AFTER_NONE)
+    push->after = vulkan_address(&product->after->outputs[0]);
+  if (after == AFTER_ADD) {
+    uint64_t first = vulkan_address(&product->after->inputs[0]);
+    push->residual = first == push->parts[0].y ? vulkan_address(&product->after->inputs[1]) : first;
+  }
+  return after == AFTER_GLU ? vulkan_ceil_div(push->n_out[0], ROWS) : n_groups;
+}
+
+iso_status vulkan_launch_product(iso_queue *queue, const vulkan_product *product) {
+  uint32_t after = !product->after                    ? AFTER_NONE
+                   : product->after->op == ISO_OP_ADD ? AFTER_ADD
+                                                      : AFTER_GLU;
+  product_push push;
+  uint64_t n_groups = describe(product, &push, after);
+  const iso_op_arguments *first = product->parts[0];
+  const iso_tensor *x = product->norm ? &product->norm->inputs[0] : &first->inputs[0];
+  const iso_rms_norm_attributes *norm = product->norm ? product->norm->attributes : NULL;
+  const iso_glu_attributes *glu = after == AFTER_GLU ? product->after->attributes : NULL;
+  vulkan_access accesses[VULKAN_MOST_DEFERRED * VULKAN_MAX_ACCESSES];
+  vulkan_dispatch dispatch = {
+      .shader = shaders[first->inputs[1].scheme],
+      .constants = {WORKGROUP, vulkan_type_of(x), vulkan_type_of(&first->outputs[0]),
+                    first->inputs[1].layout == VULKAN_LAYOUT_SPLIT, ROWS, product->n_parts,
+                    push.parts[0].bias || push.parts[1].bias || push.parts[2].bias, norm != NULL,
+                    norm ? bits_of(norm->epsilon) : 0, norm ? bits_of(norm->weight_offset) : 0,
+                    after, glu ? glu->activation : 0},
+      .n_constants = 12,
+      .push = &push,
+      .push_bytes = sizeof push,
+      .accesses = accesses,
+      .n_accesses = list_accesses(product, accesses)};
+  vulkan_split_groups(n_groups, dispatch.groups);
+  return vulkan_enqueue(queue, &dispatch);
+}
+
+iso_status vulkan_launch_rope_kv_write(iso_queue *queue, const iso_op_arguments *rope_q,
+                                       const iso_op_arguments *rope_k,
+                                       const iso_op_arguments *write) {
+  const iso_rope_attributes *attributes = rope_q->attributes;
+  const iso_tensor *q = &rope_q->inputs[0], *k = &rope_k->inputs[0], *v = &write->inputs[1];
+  const iso_tensor *k_cache = &write->inputs[3], *v_cache = &write->inputs[4];
+  struct {
+    uint64_t q, k, v, turned_q, turned_k, positions, frequencies, slots, k_cache, v_cache;
+    uint32_t n_tokens, n_pairs, n_slots;
+    float magnitude;
+  } push = {.q = vulkan_address(q),
+            .k = vulkan_address(k),
+            .v = vulkan_address(v),
+            .turned_q = vulkan_address(&rope_q->outputs[0]),
+            .turned_k = vulkan_address(&rope_k->outputs[0]),
+            .positions = vulkan_address(&rope_q->inputs[1]),
+            .frequencies = vulkan_address(&rope_q->inputs[2]),
+            .slots = vulkan_address(&write->inputs[2]),
+            .k_cache = vulkan_address(k_cache),
+            .v_cache = vulkan_address(v_cache),
+            .n_tokens = (uint32_t)q->dims[0],
+            .n_pairs = (uint32_t)rope_q->inputs[2].dims[0],
+            .n_slots = (uint32_t)(k_cache->dims[0] * k_cache->dims[2]),
+            .magnitude = attributes->magnitude};
+  uint32_t n_heads = (uint32_t)q->dims[1], n_kv_heads = (uint32_t)k->dims[1];
+  vulkan_access accesses[3 * VULKAN_MAX_ACCESSES];
+  uint32_t n = vulkan_accesses_of(rope_q, accesses);
+  n += vulkan_accesses_of(rope_k, accesses + n);
+  n += vulkan_accesses_of(write, accesses + n);
+  vulkan_dispatch dispatch = {
+      .shader = VULKAN_SHADER_rope_kv_write,
+      .constants = {HEAD_WORKGROUP, vulkan_type_of(q), vulkan_type_of(k_cache),
+                    vulkan_type_of(v_cache), attributes->interleaved, n_heads, n_kv_heads,
+                    (uint32_t)k->dims[2], (uint32_t)v->dims[2], (uint32_t)k_cache->dims[2]},
+      .n_constants = 10,
+      .push = &push,
+      .push_bytes = sizeof push,
+      .accesses = accesses,
+      .n_accesses = n};
+  vulkan_split_groups((uint64_t)push.n_tokens * (n_heads + 2 * n_kv_heads), dispatch.groups);
+  return dispatch.groups[0] ? vulkan_enqueue(queue, &dispatch) : ISO_OK;
+}
