@@ -122,7 +122,8 @@ static bool extends_rope(const vulkan_deferred *deferred, const iso_op_arguments
            op->inputs[0].dims[2] == first->inputs[0].dims[2] &&
            is_same(&op->inputs[1], &first->inputs[1]) &&
            is_same(&op->inputs[2], &first->inputs[2]) && a->interleaved == b->interleaved &&
-           a->magnitude == b->magnitude && is_apart_from_all(&op->outputs[0], deferred);
+           a->magnitude == b->magnitude && is_apart(&op->inputs[0], &first->outputs[0]) &&
+           is_apart_from_all(&op->outputs[0], deferred);
   }
   if (op->op != ISO_OP_KV_WRITE || deferred->count != 2)
     return false;
