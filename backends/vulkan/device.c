@@ -216,6 +216,7 @@ static bool examine(const vulkan_api *api, vulkan_facts *facts, char *out_reason
                                         ? v11.maxMemoryAllocationSize
                                         : facts->memory_bytes;
   facts->subgroup_width = v11.subgroupSize;
+  facts->most_invocations = properties.properties.limits.maxComputeWorkGroupInvocations;
   facts->shared_bytes = properties.properties.limits.maxComputeSharedMemorySize;
   facts->has_budget =
       vulkan_has_extension(api, facts->physical, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);

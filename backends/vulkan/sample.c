@@ -1,7 +1,7 @@
 /* sample: token choice. */
 #include "backends/vulkan/ops.h"
 
-enum { WORKGROUP = 256 };
+enum { WORKGROUP = 256, WIDE_WORKGROUP = 1024, WIDE_FROM = 8192 };
 
 uint64_t vulkan_sample_workspace(const iso_device *device, const iso_op_arguments *arguments) {
   (void)device;
@@ -28,8 +28,11 @@ VULKAN_LAUNCH(vulkan_sample) {
             .n_logits = (uint32_t)logits->dims[1],
             .n_history = (uint32_t)history->dims[1],
             .n_words = is_masked ? (uint32_t)arguments->inputs[4].dims[1] : 0};
+  const vulkan_facts *facts = &vulkan_queue_device(queue)->facts;
+  bool is_wide = push.n_logits >= WIDE_FROM && facts->most_invocations >= WIDE_WORKGROUP;
+  uint32_t workgroup = is_wide ? WIDE_WORKGROUP : WORKGROUP;
   vulkan_dispatch dispatch = {.shader = VULKAN_SHADER_sample,
-                              .constants = {WORKGROUP},
+                              .constants = {workgroup},
                               .n_constants = 1,
                               .push = &push,
                               .push_bytes = sizeof push};

@@ -58,6 +58,7 @@ typedef struct vulkan_facts {
   uint32_t version;             /* of Vulkan, that loader and driver share */
   bool has_budget;              /* VK_EXT_memory_budget */
   uint32_t subgroup_width, n_units, shared_bytes;
+  uint32_t most_invocations; /* of a workgroup */
   uint8_t cache_uuid[VK_UUID_SIZE];
   iso_device_info info;
 } vulkan_facts;

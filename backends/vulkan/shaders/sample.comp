@@ -68,21 +68,56 @@ uint key_of(float x) {
   return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
 }
 
-/* Every token that is allowed and has a number for a logit gets a score. */
+/* The score of a token before penalties: -infinity unless it is allowed and has a number. */
+float first_score(uint r, uint t) {
+  float logit = Floats(logits).v[r * n_logits + t];
+  bool is_in = allowed == 0 || (Words(allowed).v[r * n_words + t / 32] >> t % 32 & 1u) != 0;
+  return is_in && !is_nan(logit) ? logit : -INFINITY;
+}
+
+/* AT_ONCE loads are under way before the first is used: a row is read by one workgroup alone. */
+const uint AT_ONCE = 8;
+
 void start(uint r, uint64_t row) {
-  for (uint t = gl_LocalInvocationID.x; t < n_logits; t += WORKGROUP) {
-    float logit = Floats(logits).v[r * n_logits + t];
-    bool is_in = allowed == 0 || (Words(allowed).v[r * n_words + t / 32] >> t % 32 & 1u) != 0;
-    Scores(row).v[t] = is_in && !is_nan(logit) ? logit : -INFINITY;
+  for (uint t0 = gl_LocalInvocationID.x; t0 < n_logits; t0 += WORKGROUP * AT_ONCE) {
+    float values[AT_ONCE];
+    [[unroll]] for (uint i = 0; i < AT_ONCE; i++)
+      values[i] = first_score(r, min(t0 + i * WORKGROUP, n_logits - 1));
+    [[unroll]] for (uint i = 0; i < AT_ONCE; i++)
+      if (t0 + i * WORKGROUP < n_logits)
+        Scores(row).v[t0 + i * WORKGROUP] = values[i];
   }
+}
+
+/* The token of the largest score, read from the logits while there are no scores yet. */
+uint find_largest(uint r, uint64_t row, bool has_scores, out float largest) {
+  uint winner = 0xffffffffu;
+  largest = 0;
+  for (uint t0 = gl_LocalInvocationID.x; t0 < n_logits; t0 += WORKGROUP * AT_ONCE) {
+    float values[AT_ONCE];
+    [[unroll]] for (uint i = 0; i < AT_ONCE; i++) {
+      uint t = min(t0 + i * WORKGROUP, n_logits - 1);
+      values[i] = has_scores ? Scores(row).v[t] : first_score(r, t);
+    }
+    [[unroll]] for (uint i = 0; i < AT_ONCE; i++)
+      if (t0 + i * WORKGROUP < n_logits && values[i] != -INFINITY &&
+          (winner == 0xffffffffu || values[i] > largest)) {
+        largest = values[i];
+        winner = t0 + i * WORKGROUP;
+      }
+  }
+  return workgroup_best(largest, winner);
+}
+
+bool has_penalties(uint r) {
+  return parameter_of(r, REPETITION) != 1.0 || parameter_of(r, PRESENCE) != 0.0 ||
+         parameter_of(r, FREQUENCY) != 0.0;
 }
 
 /* Changes the score of each token of the history once, at its first place there. */
 void penalise(uint r, uint64_t row, int output_start) {
   float repetition = parameter_of(r, REPETITION), presence = parameter_of(r, PRESENCE);
   float frequency = parameter_of(r, FREQUENCY);
-  if (repetition == 1.0 && presence == 0.0 && frequency == 0.0)
-    return;
   uint64_t tokens = history + uint64_t(r) * n_history * 4;
   for (uint i = gl_LocalInvocationID.x; i < n_history; i += WORKGROUP) {
     int token = Ints(tokens).v[i];
@@ -141,22 +176,19 @@ void main() {
   uint64_t row = scores + uint64_t(r) * n_logits * 4;
   uvec2 key = uvec2(Words(state).v[r * 4], Words(state).v[r * 4 + 1]);
   uint draw = Words(state).v[r * 4 + 2];
-  start(r, row);
-  memoryBarrierBuffer();
-  barrier();
-  penalise(r, row, Ints(state).v[r * 4 + 3]);
-  memoryBarrierBuffer();
-  barrier();
-  float largest = 0;
-  uint winner = 0xffffffffu;
-  for (uint t = gl_LocalInvocationID.x; t < n_logits; t += WORKGROUP) {
-    float score = Scores(row).v[t];
-    if (score != -INFINITY && (winner == 0xffffffffu || score > largest)) {
-      largest = score;
-      winner = t;
-    }
+  /* The likeliest token of a row without penalties is found in the logits themselves. */
+  bool has_scores = has_penalties(r) || parameter_of(r, TEMPERATURE) > 0.0;
+  if (has_scores) {
+    start(r, row);
+    memoryBarrierBuffer();
+    barrier();
   }
-  winner = workgroup_best(largest, winner);
+  if (has_penalties(r))
+    penalise(r, row, Ints(state).v[r * 4 + 3]);
+  memoryBarrierBuffer();
+  barrier();
+  float largest;
+  uint winner = find_largest(r, row, has_scores, largest);
   float temperature = parameter_of(r, TEMPERATURE);
   if (winner != 0xffffffffu && temperature > 0.0 && largest != INFINITY) {
     float inverse = 1.0 / temperature, top_k = floor(parameter_of(r, TOP_K));
