@@ -3,13 +3,16 @@
 throughput, percentiles; several servers side by side.
 
     bench/serve.py isomer=http://127.0.0.1:8000 --concurrency 64 --requests 256 --lengths 512:128
-    bench/serve.py isomer=http://127.0.0.1:8000 llama-server=http://127.0.0.1:8080 \\
+    bench/serve.py 'isomer=build/release/isomer serve m.gguf -c 4096 --port {port}' \\
+        'llama-server=llama-server -m m.gguf -c 65536 -np 16 --port {port}' \\
         --rate 4 --requests 200 --lengths chat --output bench/results/serve
 
 Closed loop (--concurrency N): N clients, each of which asks again as soon as it is answered. Open
 loop (--rate R): requests come at random, R a second on average, however long answers take. Servers
-are asked one after another, with the same requests in the same order. Start them by hand, with the
-same model, threads and context, and nothing else running."""
+are asked one after another, with the same requests in the same order; a command with {port} in it is
+started, waited for and ended. Give them the same model, threads and context, and let nothing else run.
+--idle N holds N connections open beside the load, and measures what they cost a server that was
+started."""
 import argparse
 import asyncio
 import json
@@ -19,6 +22,8 @@ import random
 import sys
 import time
 import urllib.parse
+
+import servers
 
 WORDS = ("the of and to in is that it was for on are as with his they at be this have from or one had by word but not "
          "what all were we when your can said there use an each which she do how their if will up other about out many "
@@ -178,6 +183,9 @@ def summarise(outcomes):
     good = [o for o in outcomes if not o.error and o.times]
     if not good:
         sys.exit(f"no request was answered: {outcomes[0].error}")
+    errors = {o.error for o in outcomes if o.error}
+    for error in sorted(errors)[:3]:
+        print("failed:", error, file=sys.stderr)
     span = max(o.end for o in good) - min(o.start for o in outcomes)
     first = [o.times[0] - o.start for o in good]
     between = [b - a for o in good for a, b in zip(o.times, o.times[1:])]
@@ -203,6 +211,10 @@ def table(results):
         for share in (0.5, 0.9, 0.99):
             cells = (f"{percentile(r[key], share) * 1e3:.1f}" for r in results.values())
             lines.append(f"| {name}, p{share * 100:.0f}, ms | " + " | ".join(cells) + " |")
+    for name, r in results.items():
+        if "idle_bytes" in r:
+            lines.append(f"| {r['idle_connections']} idle connections of {name} | {r['idle_bytes'] / 1e6:.1f} MB, "
+                         f"{r['idle_cpu']:.1%} CPU |" + " |" * (len(results) - 1))
     cells = (f"{r['worst_first']:.2f}" for r in results.values())
     lines.append("| worst first token / median | " + " | ".join(cells) + " |")
     return "\n".join(lines)
@@ -210,7 +222,7 @@ def table(results):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("servers", nargs="+", metavar="NAME=URL")
+    parser.add_argument("servers", nargs="+", metavar="NAME=URL|COMMAND")
     parser.add_argument("--requests", type=int, default=128)
     loop = parser.add_mutually_exclusive_group()
     loop.add_argument("--concurrency", type=int, default=16, help="clients of the closed loop (16)")
@@ -220,6 +232,7 @@ def main():
                         help="prompts are random token ids below N, exactly as many as asked for, and not words")
     parser.add_argument("--processes", type=int, default=1,
                         help="that clients are spread over, for servers faster than one can follow (1)")
+    parser.add_argument("--idle", type=int, default=0, help="connections that are open and do nothing")
     parser.add_argument("--model", help="the name that requests give")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--output", help="write OUTPUT.md, OUTPUT.json and, with matplotlib, OUTPUT.svg")
@@ -227,10 +240,12 @@ def main():
     bodies = make_bodies(options)
     results = {}
     for server in options.servers:
-        name, _, url = server.rpartition("=")
-        warm = dict(bodies[0], prompt="warm up", max_tokens=8)
-        asyncio.run(closed_loop(url, [warm, warm], 2))
-        results[name or url] = summarise(load(url, bodies, options))
+        name, _, what = server.partition("=")
+        with servers.running(what) as (url, pid):
+            warm = dict(bodies[0], prompt="warm up", max_tokens=8)
+            asyncio.run(closed_loop(url, [warm, warm], 2))
+            with servers.idle_connections(url, options.idle, pid) as cost:
+                results[name] = {**summarise(load(url, bodies, options)), **cost}
     kind = f"{options.rate:g} requests a second" if options.rate else f"{options.concurrency} clients"
     text = f"{options.requests} requests, {kind}, lengths {options.lengths}\n\n{table(results)}\n"
     print(text)

@@ -86,6 +86,7 @@ static void write_operation(iso_json_writer *w, const iso_route_row *route) {
                   {"503", "Loading, shutting down, or out of memory"},
                   {"504", "The time limit of a request has passed"}};
   bool post = route->method == ISO_HTTP_POST;
+  const char *variable = strchr(route->path, '{');
   char method[8] = "";
   for (size_t i = 0; route->method_name[i] && i < sizeof method - 1; i++)
     method[i] = (char)tolower((unsigned char)route->method_name[i]);
@@ -93,6 +94,18 @@ static void write_operation(iso_json_writer *w, const iso_route_row *route) {
   iso_json_string(w, "summary", route->summary);
   if (route->access == ISO_ACCESS_OPEN) {
     iso_json_begin(w, "security", '[');
+    iso_json_end(w, ']');
+  }
+  if (variable) {
+    char name[32];
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(variable + 1, "}"), variable + 1);
+    iso_json_begin(w, "parameters", '[');
+    iso_json_begin(w, NULL, '{');
+    iso_json_string(w, "name", name);
+    iso_json_string(w, "in", "path");
+    iso_json_bool(w, "required", true);
+    iso_json_raw(w, "schema", "{\"type\":\"string\"}");
+    iso_json_end(w, '}');
     iso_json_end(w, ']');
   }
   if (post) {
@@ -123,6 +136,10 @@ static void write_operation(iso_json_writer *w, const iso_route_row *route) {
                  NULL);
   for (size_t i = 0; post && i < sizeof refusals / sizeof *refusals; i++)
     write_response(w, refusals[i].status, refusals[i].description, "application/json", "Error");
+  if (variable) {
+    write_response(w, "404", "Another model was asked for", "application/json", "Error");
+    write_response(w, "503", "Loading", "application/json", "Error");
+  }
   if (route->access == ISO_ACCESS_KEYED)
     write_response(w, "401", "An API key is needed", "application/json", "Error");
   if (!post && strncmp(route->path, "/health", 7) == 0)

@@ -66,9 +66,14 @@ static void add_cors_headers(iso_exchange *exchange, const char *origin) {
 
 /* ---- Where it goes ---- */
 
+static bool matches(const char *pattern, const char *path) {
+  size_t fixed = strcspn(pattern, "{");
+  return strncmp(pattern, path, fixed) == 0 && (pattern[fixed] == 0) == (path[fixed] == 0);
+}
+
 static const iso_route_row *find(const iso_exchange *exchange, iso_http_method method) {
   for (int i = 0; i < iso_route_count; i++)
-    if (iso_routes[i].method == method && strcmp(iso_routes[i].path, exchange->path) == 0)
+    if (iso_routes[i].method == method && matches(iso_routes[i].path, exchange->path))
       return &iso_routes[i];
   return NULL;
 }
@@ -92,6 +97,12 @@ static void refuse_route(iso_server *server, iso_exchange *exchange) {
   else
     refuse(server, exchange, 405, "method_not_allowed",
            get ? "this address answers GET" : "this address answers POST");
+}
+
+/* Bodies are taken as they are: none that is packed. */
+static bool is_plain(const iso_exchange *exchange) {
+  const char *encoding = iso_http_header(exchange, "Content-Encoding");
+  return !encoding || strcasecmp(encoding, "identity") == 0;
 }
 
 static bool is_json(const iso_exchange *exchange) {
@@ -130,6 +141,9 @@ void iso_route(iso_server *server, iso_exchange *exchange) {
   } else if (method == ISO_HTTP_POST && !is_json(exchange)) {
     refuse(server, exchange, 415, "unsupported_media_type",
            "the body must be JSON: Content-Type: application/json");
+  } else if (method == ISO_HTTP_POST && !is_plain(exchange)) {
+    refuse(server, exchange, 415, "unsupported_media_type",
+           "the body must not be compressed: no Content-Encoding");
   } else if (method == ISO_HTTP_POST && !server->engine) {
     refuse(server, exchange, 503, "loading", "the model is being loaded");
   } else {

@@ -86,6 +86,41 @@ void iso_handle_models(iso_server *server, iso_exchange *exchange) {
   iso_respond_json(server, exchange, 200, &w);
 }
 
+static int hex_digit(char c) {
+  return c >= '0' && c <= '9'                 ? c - '0'
+         : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10
+                                              : -1;
+}
+
+/* Undoes %41 and the like; the text gets no longer. */
+static void decode_percent(char *text) {
+  char *out = text;
+  for (const char *at = text; *at; at++) {
+    int high = *at == '%' ? hex_digit(at[1]) : -1, low = high >= 0 ? hex_digit(at[2]) : -1;
+    *out++ = low >= 0 ? (char)(16 * high + low) : *at;
+    at += low >= 0 ? 2 : 0;
+  }
+  *out = 0;
+}
+
+void iso_handle_model(iso_server *server, iso_exchange *exchange) {
+  iso_api_error refusal;
+  char *name = exchange->path + strlen("/v1/models/");
+  decode_percent(name);
+  if (!server->engine) {
+    iso_refuse(&refusal, 503, NULL, "loading", "the model is being loaded");
+    iso_respond_refusal(server, exchange, &refusal);
+  } else if (strcmp(name, server->options.model_name) != 0) {
+    iso_refuse(&refusal, 404, "model", "model_not_found",
+               "the model '%.200s' is not served here; '%s' is", name, server->options.model_name);
+    iso_respond_refusal(server, exchange, &refusal);
+  } else {
+    iso_json_writer w = {0};
+    write_model(server, &w);
+    iso_respond_json(server, exchange, 200, &w);
+  }
+}
+
 void iso_handle_info(iso_server *server, iso_exchange *exchange) {
   iso_json_writer w = {0};
   iso_json_begin(&w, NULL, '{');

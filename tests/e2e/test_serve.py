@@ -80,7 +80,9 @@ class Protocol(unittest.TestCase):
                                      ("DELETE", CHAT, 405), ("PUT", "/", 405), ("GET", "/health?x=1", 200),
                                      ("GET", "/health/live", 200), ("GET", "/health/ready", 200),
                                      ("HEAD", "/health", 200), ("OPTIONS", CHAT, 204), ("GET", "/", 200),
-                                     ("GET", "/v1/models", 200), ("GET", "/info", 200),
+                                     ("GET", "/v1/models", 200), ("GET", "/info", 200), ("GET", "/v1/models/tiny", 200),
+                                     ("GET", "/v1/models/ti%6Ey", 200), ("GET", "/v1/models/", 404), ("GET", "/v1/models/%", 404),
+                                     ("GET", "/v1/models/tiny/x", 404), ("POST", "/v1/models/tiny", 405),
                                      ("GET", "/openapi.json", 200), ("GET", "/metrics", 200)):
             got, headers, body = self.server.request(method, path)
             self.assertEqual(got, status, (method, path, body))
@@ -103,6 +105,8 @@ class Protocol(unittest.TestCase):
                 got, _, answer = self.server.request("POST", path, body)
                 self.assertEqual(got, status, (path, body[:40], answer[:200]))
                 error_of(answer)
+        got, _, answer = self.server.request("POST", CHAT, b"\x1f\x8b", {"Content-Encoding": "gzip"})
+        self.assertEqual((got, error_of(answer)["code"]), (415, "unsupported_media_type"))
         got, _, answer = self.server.request("POST", CHAT, b"{}", {"Content-Type": "text/plain"})
         self.assertEqual((got, error_of(answer)["code"]), (415, "unsupported_media_type"))
 

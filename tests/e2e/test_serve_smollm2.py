@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """A real model through OpenAI's own client.   test_serve_smollm2.py PATH_TO_ISOMER"""
+import asyncio
 import json
 import pathlib
 import threading
@@ -48,6 +49,37 @@ class OpenAI(unittest.TestCase):
 
     def test_models(self):
         self.assertEqual([m.id for m in self.client.models.list()], ["smollm2"])
+        self.assertEqual(self.client.models.retrieve("smollm2").id, "smollm2")
+        with self.assertRaises(openai.NotFoundError) as caught:
+            self.client.models.retrieve("other/model")
+        self.assertIn("other/model", str(caught.exception))
+
+    def test_other_ways_of_the_client(self):
+        raw = self.client.chat.completions.with_raw_response.create(model="smollm2", messages=hello(), max_tokens=3)
+        self.assertTrue(raw.headers["x-request-id"])
+        self.assertEqual(raw.parse().usage.completion_tokens, 3)
+        with self.client.chat.completions.stream(model="smollm2", messages=hello(), max_tokens=200, temperature=0,
+                                                 stop=".") as stream:
+            for _ in stream:
+                pass
+            final = stream.get_final_completion().choices[0].message.content
+        self.assertEqual(final, self.chat(max_tokens=200, stop=".").choices[0].message.content)
+        with self.assertRaises(openai.APITimeoutError):
+            self.client.with_options(timeout=0.05).chat.completions.create(model="smollm2", messages=hello(), max_tokens=900)
+        stream = self.chat(stream=True, max_tokens=1500, extra_body={"ignore_eos": True})
+        for _, _ in zip(range(3), stream):
+            pass
+        stream.close()  # a program that has heard enough
+        with self.assertRaises(openai.BadRequestError) as caught:
+            self.chat(response_format={"type": "json_object"})
+        self.assertEqual(caught.exception.param, "response_format")
+
+        async def together():
+            async with openai.AsyncOpenAI(base_url=self.server.url + "/v1", api_key="k", max_retries=0) as client:
+                return await asyncio.gather(*(client.chat.completions.create(
+                    model="smollm2", messages=hello(), max_tokens=8, temperature=0) for _ in range(12)))
+        texts = {answer.choices[0].message.content for answer in asyncio.run(together())}
+        self.assertEqual(texts, {self.chat(max_tokens=8).choices[0].message.content})
 
     def test_greedy_text_equals_transformers_all_at_once(self):
         """Ten conversations in one batch, streamed and not."""

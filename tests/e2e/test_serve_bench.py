@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+"""bench/serve.py against the server, beside one that another would write.   test_serve_bench.py PATH_TO_ISOMER"""
+import http.server
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+
+import isomer
+from serving import tiny_model
+
+BENCH = os.path.join(isomer.SOURCE, "bench", "serve.py")
+
+
+class Other(http.server.BaseHTTPRequestHandler):
+    """Streams "x" as often as asked, two milliseconds apart; every tenth answer breaks off."""
+    protocol_version = "HTTP/1.1"
+    count = 0
+
+    def log_message(self, *arguments):
+        pass
+
+    def chunk(self, event):
+        text = b"data: " + (event if isinstance(event, bytes) else json.dumps(event).encode()) + b"\n\n"
+        self.wfile.write(b"%x\r\n%s\r\n" % (len(text), text))
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        Other.count += 1
+        breaks = Other.count % 10 == 5
+        self.send_response(200)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        for number in range(body["max_tokens"]):
+            if breaks and number == 3:
+                self.close_connection = True
+                return
+            time.sleep(0.002)
+            self.chunk({"choices": [{"index": 0, "text": "x", "finish_reason": None}]})
+        self.chunk({"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": body["max_tokens"]}})
+        self.chunk(b"[DONE]")
+        self.wfile.write(b"0\r\n\r\n")
+
+
+def python_with_matplotlib():
+    for python in (sys.executable, "/usr/bin/python3"):
+        if os.path.exists(python) and subprocess.run([python, "-c", "import matplotlib"], capture_output=True).returncode == 0:
+            return python
+    print("SKIPPED: no Python with matplotlib; scripts/install-packages installs it")
+    sys.exit(isomer.SKIPPED)
+
+
+class Bench(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.python = python_with_matplotlib()
+        cls.isomer = (f"isomer={isomer.BINARY} serve {tiny_model()} -c 8192 -t 1 --max-sequences 8 --kv-memory 80 "
+                      "--access-log none --port {port}")
+        cls.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Other)
+        cls.other = f"other=http://127.0.0.1:{cls.server.server_port}"
+        threading.Thread(target=cls.server.serve_forever, daemon=True).start()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.server.shutdown()
+        cls.server.server_close()
+
+    def bench(self, *arguments, code=0):
+        done = subprocess.run([self.python, BENCH, *arguments], capture_output=True, text=True, timeout=120)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        return done.stdout + done.stderr
+
+    def test_two_servers_side_by_side(self):
+        with tempfile.TemporaryDirectory() as folder:
+            Other.count = 0
+            shown = self.bench(self.isomer, self.other, "--requests", "20", "--concurrency", "4", "--lengths", "20:12",
+                               "--idle", "300", "--output", folder + "/result")
+            results = json.loads(pathlib.Path(folder, "result.json").read_text())
+            ours, other = results["isomer"], results["other"]
+            self.assertEqual((ours["answered"], ours["failed"]), (20, 0))
+            self.assertEqual((other["answered"], other["failed"]), (18, 2))
+            self.assertEqual((len(ours["first"]), len(other["first"])), (20, 18))
+            self.assertEqual(len(other["between"]), 18 * 11)
+            middle = sorted(other["between"])[len(other["between"]) // 2]
+            self.assertGreaterEqual(middle, 0.0019)
+            self.assertGreaterEqual(min(other["whole"]), 12 * 0.002)
+            self.assertAlmostEqual(other["output_per_second"], 18 * 12 / other["seconds"], 3)
+            self.assertEqual(ours["idle_connections"], 300)
+            self.assertLess(ours["idle_bytes"], 300 * 25000)
+            text = pathlib.Path(folder, "result.md").read_text()
+            for row in ("| output tokens/s |", "| first token, p99, ms |", "| between tokens, p50, ms |", "| | isomer | other |"):
+                self.assertIn(row, text)
+                self.assertIn(row, shown)
+            self.assertIn("<svg", pathlib.Path(folder, "result.svg").read_text())
+
+    def test_open_loop_and_lengths(self):
+        for lengths in ("random", "chat"):
+            shown = self.bench(self.isomer, "--requests", "12", "--rate", "40", "--lengths", lengths, "--vocabulary", "250")
+            self.assertIn("| requests answered | 12 |", shown)
+            self.assertIn("40 requests a second", shown)
+
+    def test_a_server_that_does_not_start_is_said(self):
+        shown = self.bench(f"isomer={isomer.BINARY} serve /no/such/model --port {{port}}", code=1)
+        self.assertIn("does not start", shown)
+
+
+if __name__ == "__main__":
+    isomer.main()
