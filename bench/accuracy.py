@@ -5,6 +5,7 @@ the very same numbers stored and multiplied in f32.
     bench/accuracy.py $(scripts/fetch-model smollm2 | tail -n 1) --output bench/results/NAME.md
 
 The last column is what a kernel adds. How much a scheme itself loses shows against the first row.
+With --activation int8 that is what rounding both sides of products to 8 bits adds.
 """
 import argparse
 import json
@@ -31,6 +32,7 @@ def main():
     parser.add_argument("--schemes", default=SCHEMES)
     parser.add_argument("--text", nargs="*", default=TEXT, help="files; Isomer's own docs without it")
     parser.add_argument("-c", "--ctx-size", type=int, default=512)
+    parser.add_argument("--activation", default="f32", help="of the kernels: f32, bf16, int8")
     parser.add_argument("--output", help="write the report there too")
     options = parser.parse_args()
 
@@ -41,9 +43,10 @@ def main():
                 with open(path) as file:
                     out.write(file.read())
 
-        def perplexity(model):
+        def perplexity(model, activation="f32"):
             return json.loads(run(options.isomer, "perplexity", model, "-f", text, "-c",
-                                  str(options.ctx_size), "--device", options.device, "--json"))
+                                  str(options.ctx_size), "--device", options.device,
+                                  "--activation", activation, "--json"))
 
         def quantize(model, out, scheme):
             run(options.isomer, "quantize", model, out, "--scheme", scheme)
@@ -52,13 +55,14 @@ def main():
         isa = os.environ.get("ISOMER_CPU_ISA")
         report = [f"# Accuracy of kernels: {os.path.basename(options.model)}", "",
                   f"{time.strftime('%Y-%m-%d')}, {options.device}"
-                  f"{', tier ' + isa if isa else ''}; perplexity over {first['n_scored']} tokens; "
+                  f"{', tier ' + isa if isa else ''}, activations {options.activation}; perplexity over {first['n_scored']} tokens; "
                   f"the file as it is: {first['perplexity']:.4f}", "",
                   "| scheme | its kernels | the same weights in f32 | kernels add |", "|---|---:|---:|---:|"]
         for scheme in options.schemes.split(","):
             quantize(options.model, narrow, scheme)
             quantize(narrow, wide, "f32")
-            found, reference = (perplexity(path)["perplexity"] for path in (narrow, wide))
+            found = perplexity(narrow, options.activation)["perplexity"]
+            reference = perplexity(wide)["perplexity"]
             report.append(f"| {scheme} | {found:.4f} | {reference:.4f} | "
                           f"{100 * (found / reference - 1):+.4f}% |")
             print(report[-1])

@@ -101,6 +101,8 @@ static iso_status choose_types(iso_runtime *runtime) {
                     "activations of %s: f32, bf16, f16 or int8 can be had", options->activation);
   runtime->graph_options.activation = scheme;
   options->activation = is_int8 ? "int8" : iso_scheme_get_info(scheme)->name;
+  if (is_int8) /* the scheme of keys and values, where only attention reads them */
+    scheme = ISO_SCHEME_BF16;
   if (options->kv_type && (!iso_scheme_from_name(options->kv_type, &scheme) ||
                            !(iso_operand_schemes(ISO_OPERAND_KV) & ISO_SCHEME_BIT(scheme))))
     return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "a cache of %s: f32, f16, bf16 or q8_0 can be had",

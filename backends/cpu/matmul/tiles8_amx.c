@@ -4,15 +4,19 @@
  * BF16 weights: one bf16 for a number on both sides, summed in f32. 16 cycles for 16 x 16 x 32: the
  * floor is 1,024 operations a cycle.
  *
- * Quantized weights: one int8 on both sides, summed in int32, under one scale for a stretch of 512
+ * Quantized weights: one int8 on both sides, summed in int32, under one scale for a stretch of 256
  * elements of a row. 16 cycles for 16 x 16 x 64: the floor is 2,048 operations a cycle.
  *
- * Activations are panels of 32 rows. A step of a panel is 64 bytes of each row: a tile of rows 0 to
- * 15, and one of the others. Quantized weights are requantized for a stretch of 64 columns at a
- * time, which stays in the first-level cache while all activations pass by from the second.
+ * Five of the eight tiles are used, or six: three of sums or more, as one takes 52 cycles until the
+ * next product can add to it, and one of each side. A tile that is written while the last one of
+ * that name is still in use needs another in hardware, of which a core that two threads share has
+ * none left for a program that uses all eight: loads and products then wait for each other, and
+ * take three times as long.
  *
- * Sums of a stretch are scaled and added while the tiles multiply the next rows, else that would
- * take half as long again. */
+ * Activations are panels of 16 rows; a step of a panel is a tile, 64 bytes of each row. Quantized
+ * weights are requantized for a stretch of 48 columns at a time, which stays in the first-level
+ * cache while all activations pass by from the second. Sums of a stretch are scaled and added while
+ * the tiles multiply the next rows, else that would take half as long again. */
 #include "backends/cpu/matmul/vector_avx512.h"
 
 #include "backends/cpu/matmul/product.h"
@@ -31,8 +35,7 @@
 
 #include "backends/cpu/matmul/tile_codes.inc"
 
-#define PANEL_ROWS 32
-#define PANEL_STEP_BYTES (2 * TILE_BYTES)
+#define PANEL_ROWS 16
 /* Rows of a call, over which scaling overlaps with products. */
 #define CALL_ROWS 256
 
@@ -45,53 +48,51 @@
 static void bf16_prepare(const iso_product_kernel *kernel, const float *x, int64_t count,
                          int64_t row, const iso_panel *panel) {
   (void)kernel;
-  uint8_t *out = panel->values + row / 16 * TILE_BYTES + row % 16 * 64;
-  for (int64_t k = 0; k < count; k += 32, out += PANEL_STEP_BYTES)
+  uint8_t *out = panel->values + row * 64;
+  for (int64_t k = 0; k < count; k += 32, out += TILE_BYTES)
     vec_store(out, (vec)_mm512_cvtne2ps_pbh(vecf_load(x + k + 16), vecf_load(x + k)));
 }
 
-/* 32 rows times 32 columns. Four tiles of sums, two of activations, two of weights. */
-INLINE void bf16_square(const uint8_t *x, const uint8_t *weights, int64_t count, float *sums) {
-  enum { WIDTH = ISO_CPU_FLOAT_ROWS, ROW_BYTES = WIDTH * sizeof(float) };
+/* A panel times 64 columns. */
+INLINE void bf16_panel(const uint8_t *x, const uint8_t *weights, int64_t count, float *sums) {
+  enum { ROW_BYTES = ISO_CPU_FLOAT_ROWS * sizeof(float) };
   tile_load(0, sums, ROW_BYTES);
   tile_load(1, sums + 16, ROW_BYTES);
-  tile_load(2, sums + 16 * WIDTH, ROW_BYTES);
-  tile_load(3, sums + 16 * WIDTH + 16, ROW_BYTES);
-  for (int64_t k = 0; k < count; k += 32, x += PANEL_STEP_BYTES, weights += 16 * BF16_ROW_BYTES) {
+  tile_load(2, sums + 32, ROW_BYTES);
+  tile_load(3, sums + 48, ROW_BYTES);
+  for (int64_t k = 0; k < count; k += 32, weights += 16 * BF16_ROW_BYTES) {
     tile_load(4, x, 64);
-    tile_load(6, weights, BF16_ROW_BYTES);
-    tile_dot_bf16(0, 4, 6);
-    tile_load(7, weights + 64, BF16_ROW_BYTES);
-    tile_dot_bf16(1, 4, 7);
-    tile_load(5, x + TILE_BYTES, 64);
-    tile_dot_bf16(2, 5, 6);
-    tile_dot_bf16(3, 5, 7);
+    tile_load(5, weights, BF16_ROW_BYTES);
+    tile_dot_bf16(0, 4, 5);
+    tile_load(5, weights + 64, BF16_ROW_BYTES);
+    tile_dot_bf16(1, 4, 5);
+    tile_load(5, weights + 128, BF16_ROW_BYTES);
+    tile_dot_bf16(2, 4, 5);
+    tile_load(5, weights + 192, BF16_ROW_BYTES);
+    tile_dot_bf16(3, 4, 5);
+    x += TILE_BYTES;
   }
   tile_store(0, sums, ROW_BYTES);
   tile_store(1, sums + 16, ROW_BYTES);
-  tile_store(2, sums + 16 * WIDTH, ROW_BYTES);
-  tile_store(3, sums + 16 * WIDTH + 16, ROW_BYTES);
+  tile_store(2, sums + 32, ROW_BYTES);
+  tile_store(3, sums + 48, ROW_BYTES);
 }
 
 static void bf16_many(const uint8_t *weights, uint64_t stride, int64_t n_groups, int64_t count,
                       const iso_panel *panel, float *sums) {
   (void)stride, (void)n_groups;
   tile_fence();
-  const uint8_t *x = panel->values;
-  for (int64_t row = 0; row < panel->rows; row += PANEL_ROWS) {
-    for (int half = 0; half < 2; half++)
-      bf16_square(x, weights + half * 128, count, sums + 32 * half);
-    x += count * (PANEL_ROWS * (int64_t)sizeof(uint16_t));
-    sums += PANEL_ROWS * ISO_CPU_FLOAT_ROWS;
-  }
+  for (int64_t row = 0; row < panel->rows; row += PANEL_ROWS)
+    bf16_panel(panel->values + row * count * (int64_t)sizeof(uint16_t), weights, count,
+               sums + row * ISO_CPU_FLOAT_ROWS);
 }
 
 /* ---- Quantized activations ------------------------------------------------------------------ */
 
 /* Elements that share a scale on both sides, and of a step. */
-#define STRETCH 512
+#define STRETCH 256
 #define STEP 64
-#define TILE_GROUPS 4
+#define TILE_GROUPS 3
 #define WIDTH (TILE_GROUPS * GROUP)
 /* An expanded stretch of a group: a tile for each step, then the scales of 16 columns. */
 #define STRETCH_CODES (STRETCH / STEP * TILE_BYTES)
@@ -101,13 +102,13 @@ static void bf16_many(const uint8_t *weights, uint64_t stride, int64_t n_groups,
 static void int8_prepare(const iso_product_kernel *kernel, const float *x, int64_t count,
                          int64_t row, const iso_panel *panel) {
   (void)kernel;
-  uint8_t *out = panel->values + row / 16 * TILE_BYTES + row % 16 * 64;
+  uint8_t *out = panel->values + row * 64;
   float largest = largest_magnitude(x, count);
   /* Below this the inverse would overflow; such a stretch is zero to every product. */
   bool zero = largest < 1e-30f;
   vecf inverse = _mm512_set1_ps(zero ? 0.0f : (float)LARGEST / largest);
   panel->scales[row] = zero ? 0.0f : largest * (1.0f / (float)LARGEST);
-  for (int64_t k = 0; k < count; k += STEP, out += PANEL_STEP_BYTES)
+  for (int64_t k = 0; k < count; k += STEP, out += TILE_BYTES)
     for (int i = 0; i < STEP; i += 16) {
       vec value = _mm512_cvtps_epi32(vecf_mul(vecf_load(x + k + i), inverse));
       _mm_storeu_si128((__m128i *)(void *)(out + i), _mm512_cvtepi32_epi8(value));
@@ -155,7 +156,8 @@ INLINE void requantize_portion(scheme_traits traits, const uint8_t *halves, cons
 INLINE void expand(scheme_traits traits, const uint8_t *group, int64_t begin, int64_t count,
                    uint8_t *out) {
   vecf bound = vecf_zero(), poison = vecf_zero();
-#define BOUND(halves, portion, k) bound_portion(traits, halves, portion, &bound, &poison)
+#define BOUND(halves, portion, k)                                                                  \
+  bound_portion(traits, 2 * center_of(traits) - 1, halves, portion, &bound, &poison)
   FOR_PORTIONS(traits, group, begin, count, BOUND);
 #undef BOUND
   const vecf maximum = _mm512_set1_ps((float)LARGEST);
@@ -170,7 +172,7 @@ INLINE void expand(scheme_traits traits, const uint8_t *group, int64_t begin, in
 
 /* ---- Quantized products --------------------------------------------------------------------- */
 
-/* Sums of 16 rows, of four groups each. */
+/* Sums of 16 rows, of three groups each. */
 typedef int32_t tile_sums[TILE_GROUPS][TILE_BYTES / 4];
 
 /* Rows [row, end) of 16, scaled and added. */
@@ -178,7 +180,7 @@ INLINE void add_rows(const tile_sums tiles, int64_t row, int64_t end, const vecf
                      const float *x_scales, float *sums) {
   for (; row < end; row++) {
     vecf x_scale = vecf_all(x_scales + row);
-#pragma GCC unroll 4
+#pragma GCC unroll 3
     for (int g = 0; g < TILE_GROUPS; g++) {
       float *out = sums + row * WIDTH + g * GROUP;
       vecf sum = vecf_from_int(vec_load(&tiles[g][row * 16]));
@@ -187,59 +189,51 @@ INLINE void add_rows(const tile_sums tiles, int64_t row, int64_t end, const vecf
   }
 }
 
-/* One step of 16 rows times four groups. */
+/* One step of 16 rows times three groups. */
 INLINE void int8_step(const uint8_t *x, const uint8_t *weights, uint64_t stride) {
-  tile_load(4, x, 64);
-  tile_load(5, weights, 64);
-  tile_dot_int8(0, 4, 5);
-  tile_load(6, weights + stride, 64);
-  tile_dot_int8(1, 4, 6);
-  tile_load(7, weights + 2 * stride, 64);
-  tile_dot_int8(2, 4, 7);
-  tile_load(5, weights + 3 * stride, 64);
-  tile_dot_int8(3, 4, 5);
+  tile_load(3, x, 64);
+  tile_load(4, weights, 64);
+  tile_dot_int8(0, 3, 4);
+  tile_load(4, weights + stride, 64);
+  tile_dot_int8(1, 3, 4);
+  tile_load(4, weights + 2 * stride, 64);
+  tile_dot_int8(2, 3, 4);
 }
 
-/* Scales of the 16 rows `index` of consecutive panels, each of which has room for one a block. */
-INLINE const float *scales_of(const iso_panel *panel, int64_t count, int64_t index) {
-  int64_t panel_scales = PANEL_ROWS * count / ISO_ACTIVATION_BLOCK;
-  return index < 0 ? NULL : panel->scales + index / 2 * panel_scales + index % 2 * 16;
-}
-
-/* Missing groups give what their memory holds. Sums stay below 127 127 512. */
+/* Missing groups give what their memory holds. Sums stay below 127 127 256. A panel has room for a
+ * scale a block of activations, and uses one a row. */
 static void int8_many(const uint8_t *weights, uint64_t stride, int64_t n_groups, int64_t count,
                       const iso_panel *panel, float *sums) {
   (void)n_groups;
   _Alignas(64) tile_sums tiles[2];
+  const float *scales = panel->scales;
   vecf scale[TILE_GROUPS];
   tile_fence();
   for (int g = 0; g < TILE_GROUPS; g++)
     scale[g] =
         vecf_load((const float *)(const void *)(weights + (uint64_t)g * stride + STRETCH_CODES));
   int64_t steps = count / STEP, step_rows = (16 + steps - 1) / steps, n = panel->rows / 16;
+  const uint8_t *x = panel->values;
   for (int64_t i = 0; i < n; i++) {
-    const uint8_t *x = panel->values + i / 2 * PANEL_ROWS * count + i % 2 * TILE_BYTES;
-    const float *last_scales = scales_of(panel, count, i - 1);
-    float *last_sums = sums + (i - 1) * (16 * WIDTH);
-    int64_t row = i ? 0 : 16;
     tile_zero(0);
     tile_zero(1);
     tile_zero(2);
-    tile_zero(3);
-    for (int64_t k = 0; k < steps; k++, x += PANEL_STEP_BYTES) {
+    for (int64_t k = 0, row = 0; k < steps; k++, row += step_rows, x += TILE_BYTES) {
       int8_step(x, weights + k * TILE_BYTES, stride);
-      int64_t end = row + step_rows < 16 ? row + step_rows : 16;
-      add_rows(tiles[(i + 1) % 2], row, end, scale, last_scales, last_sums);
-      row = end;
+      if (i > 0) /* the rows before */
+        add_rows(tiles[(i + 1) % 2], row, row + step_rows < 16 ? row + step_rows : 16, scale,
+                 scales, sums);
+    }
+    if (i > 0) {
+      scales += PANEL_ROWS * count / ISO_ACTIVATION_BLOCK;
+      sums += PANEL_ROWS * WIDTH;
     }
     tile_store(0, tiles[i % 2][0], 64);
     tile_store(1, tiles[i % 2][1], 64);
     tile_store(2, tiles[i % 2][2], 64);
-    tile_store(3, tiles[i % 2][3], 64);
     tile_fence();
   }
-  add_rows(tiles[(n + 1) % 2], 0, 16, scale, scales_of(panel, count, n - 1),
-           sums + (n - 1) * (16 * WIDTH));
+  add_rows(tiles[(n + 1) % 2], 0, 16, scale, scales, sums);
 }
 
 #define DEFINE_EXPAND(NAME, name, block, parts, sub, offset, minimum, half_bytes, byte_bytes,      \
@@ -275,7 +269,7 @@ const iso_product_kernel *iso_amx_tile8_kernel(iso_scheme scheme) {
   static const iso_product_kernel kernels[ISO_SCHEME_COUNT] = {
       INTEGER_SCHEMES(QUANTIZED_KERNEL)[ISO_SCHEME_BF16] = {.panel_rows = PANEL_ROWS,
                                                             .whole_panels = true,
-                                                            .call_rows = PANEL_ROWS,
+                                                            .call_rows = CALL_ROWS,
                                                             .value_bytes = 2,
                                                             .tile_groups = 1,
                                                             .item_tiles = 4,

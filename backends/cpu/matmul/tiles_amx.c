@@ -14,10 +14,10 @@
  * three products of bf16 planes, which this replaced. Half a tile for each scale of 32 and sums
  * scaled outside of tiles costs more vector instructions than that.
  *
- * Activations are panels of 32 rows. A step of a panel is 64 bytes of each row: the tiles
- * high[0:16], high[16:32], low[0:16], low[16:32]. BF16 weights are used where they are packed;
- * quantized ones are requantized for a stretch at a time, which with its panel fits the first-level
- * cache. */
+ * Activations are panels of 16 rows. A step of a panel is 64 bytes of each row: a tile of high and
+ * one of low planes. BF16 weights are used where they are packed; quantized ones are requantized
+ * for a stretch at a time, which with its panel fits the first-level cache. Five or six of the
+ * eight tiles are used: tiles8_amx.c says why. */
 #include "backends/cpu/matmul/vector_avx512.h"
 
 #include "backends/cpu/matmul/product.h"
@@ -36,8 +36,10 @@
 
 #include "backends/cpu/matmul/tile_codes.inc"
 
-#define PANEL_ROWS 32
-#define PANEL_STEP_BYTES (4 * TILE_BYTES)
+#define PANEL_ROWS 16
+#define PANEL_STEP_BYTES (2 * TILE_BYTES)
+/* Rows of a call. */
+#define CALL_ROWS 96
 
 /* ---- BF16 weights --------------------------------------------------------------------------- */
 
@@ -56,7 +58,7 @@ INLINE vecf rest_of(vecf value, vec rounded) {
 static void bf16_prepare(const iso_product_kernel *kernel, const float *x, int64_t count,
                          int64_t row, const iso_panel *panel) {
   (void)kernel;
-  uint8_t *out = panel->values + row / 16 * TILE_BYTES + row % 16 * 64;
+  uint8_t *out = panel->values + row * 64;
   for (int64_t k = 0; k < count; k += 32, out += PANEL_STEP_BYTES) {
     vecf first = vecf_load(x + k), last = vecf_load(x + k + 16);
     __m512bh high = _mm512_cvtne2ps_pbh(last, first);
@@ -65,45 +67,43 @@ static void bf16_prepare(const iso_product_kernel *kernel, const float *x, int64
     vecf first_rest = rest_of(first, vec_left(_mm512_cvtepu16_epi32(high_first), 16));
     vecf last_rest = rest_of(last, vec_left(_mm512_cvtepu16_epi32(high_last), 16));
     vec_store(out, (vec)high);
-    vec_store(out + 2 * TILE_BYTES, (vec)_mm512_cvtne2ps_pbh(last_rest, first_rest));
+    vec_store(out + TILE_BYTES, (vec)_mm512_cvtne2ps_pbh(last_rest, first_rest));
   }
 }
 
-/* 32 rows times 32 columns. Four tiles of sums, two of activations, two of weights. */
-INLINE void bf16_square(const uint8_t *x, const uint8_t *weights, int64_t count, float *sums) {
-  enum { WIDTH = ISO_CPU_FLOAT_ROWS, ROW_BYTES = WIDTH * sizeof(float) };
+/* A panel times 64 columns: the low parts of a step, then the high ones. */
+INLINE void bf16_panel(const uint8_t *x, const uint8_t *weights, int64_t count, float *sums) {
+  enum { ROW_BYTES = ISO_CPU_FLOAT_ROWS * sizeof(float) };
   tile_load(0, sums, ROW_BYTES);
   tile_load(1, sums + 16, ROW_BYTES);
-  tile_load(2, sums + 16 * WIDTH, ROW_BYTES);
-  tile_load(3, sums + 16 * WIDTH + 16, ROW_BYTES);
-  for (int64_t k = 0; k < count; k += 32, x += PANEL_STEP_BYTES, weights += 16 * BF16_ROW_BYTES) {
-    tile_load(4, x + 2 * TILE_BYTES, 64);
-    tile_load(5, x + 3 * TILE_BYTES, 64);
-    tile_load(6, weights, BF16_ROW_BYTES);
-    tile_load(7, weights + 64, BF16_ROW_BYTES);
-    tile_dot_bf16(0, 4, 6);
-    tile_dot_bf16(1, 4, 7);
-    tile_dot_bf16(2, 5, 6);
-    tile_dot_bf16(3, 5, 7);
-    tile_load(4, x, 64);
-    tile_load(5, x + TILE_BYTES, 64);
-    tile_dot_bf16(0, 4, 6);
-    tile_dot_bf16(1, 4, 7);
-    tile_dot_bf16(2, 5, 6);
-    tile_dot_bf16(3, 5, 7);
-  }
+  tile_load(2, sums + 32, ROW_BYTES);
+  tile_load(3, sums + 48, ROW_BYTES);
+  for (int64_t k = 0; k < count; k += 32, x += PANEL_STEP_BYTES, weights += 16 * BF16_ROW_BYTES)
+#pragma GCC unroll 2
+    for (int plane = 1; plane >= 0; plane--) {
+      tile_load(4, x + plane * TILE_BYTES, 64);
+      tile_load(5, weights, BF16_ROW_BYTES);
+      tile_dot_bf16(0, 4, 5);
+      tile_load(5, weights + 64, BF16_ROW_BYTES);
+      tile_dot_bf16(1, 4, 5);
+      tile_load(5, weights + 128, BF16_ROW_BYTES);
+      tile_dot_bf16(2, 4, 5);
+      tile_load(5, weights + 192, BF16_ROW_BYTES);
+      tile_dot_bf16(3, 4, 5);
+    }
   tile_store(0, sums, ROW_BYTES);
   tile_store(1, sums + 16, ROW_BYTES);
-  tile_store(2, sums + 16 * WIDTH, ROW_BYTES);
-  tile_store(3, sums + 16 * WIDTH + 16, ROW_BYTES);
+  tile_store(2, sums + 32, ROW_BYTES);
+  tile_store(3, sums + 48, ROW_BYTES);
 }
 
 static void bf16_many(const uint8_t *weights, uint64_t stride, int64_t n_groups, int64_t count,
                       const iso_panel *panel, float *sums) {
   (void)stride, (void)n_groups;
   tile_fence();
-  for (int half = 0; half < 2; half++)
-    bf16_square(panel->values, weights + half * 128, count, sums + 32 * half);
+  for (int64_t row = 0; row < panel->rows; row += PANEL_ROWS)
+    bf16_panel(panel->values + row * count * 2 * (int64_t)sizeof(uint16_t), weights, count,
+               sums + row * ISO_CPU_FLOAT_ROWS);
 }
 
 /* ---- Quantized activations ------------------------------------------------------------------ */
@@ -122,7 +122,7 @@ static void bf16_many(const uint8_t *weights, uint64_t stride, int64_t n_groups,
 static void int8_prepare(const iso_product_kernel *kernel, const float *x, int64_t count,
                          int64_t row, const iso_panel *panel) {
   (void)kernel;
-  uint8_t *out = panel->values + row / 16 * TILE_BYTES + row % 16 * 64;
+  uint8_t *out = panel->values + row * 64;
   float largest = largest_magnitude(x, count);
   /* Below this the inverse would overflow; such a stretch is zero to every product. */
   bool zero = largest < 1e-30f;
@@ -135,7 +135,7 @@ static void int8_prepare(const iso_product_kernel *kernel, const float *x, int64
       vec high = _mm512_srai_epi32(_mm512_add_epi32(value, half), ISO_PLANE_BITS);
       vec low = _mm512_sub_epi32(value, vec_left(high, ISO_PLANE_BITS));
       _mm_storeu_si128((__m128i *)(void *)(out + i), _mm512_cvtepi32_epi8(high));
-      _mm_storeu_si128((__m128i *)(void *)(out + 2 * TILE_BYTES + i), _mm512_cvtepi32_epi8(low));
+      _mm_storeu_si128((__m128i *)(void *)(out + TILE_BYTES + i), _mm512_cvtepi32_epi8(low));
     }
 }
 
@@ -199,7 +199,9 @@ INLINE void requantize_portion(scheme_traits traits, const uint8_t *halves, cons
 INLINE void expand(scheme_traits traits, const uint8_t *group, int64_t begin, int64_t count,
                    uint8_t *out) {
   vecf bound = vecf_zero(), poison = vecf_zero();
-#define BOUND(halves, portion, k) bound_portion(traits, halves, portion, &bound, &poison)
+/* A little more than the largest code, so that ratios have 15 bits. */
+#define BOUND(halves, portion, k)                                                                  \
+  bound_portion(traits, 2 * center_of(traits), halves, portion, &bound, &poison)
   FOR_PORTIONS(traits, group, begin, count, BOUND);
 #undef BOUND
   const vecf maximum = _mm512_set1_ps((float)ISO_ACTIVATION_MAXIMUM);
@@ -214,63 +216,61 @@ INLINE void expand(scheme_traits traits, const uint8_t *group, int64_t begin, in
 
 /* ---- Quantized products --------------------------------------------------------------------- */
 
-/* 16 rows times two groups: a tile of sums of high high for each group, then one of high low and
- * low high. What adds to the same sums comes three products apart, as one takes 52 cycles until
- * the next can add to it. Each row is read once, and weights stay in the first-level cache. Asking
- * for the next panel meanwhile was measured and cost time. */
-INLINE void int8_sums(const uint8_t *x, const uint8_t *weights, uint64_t stride, int64_t count,
-                      int32_t out[4][TILE_BYTES / 4]) {
-  const uint8_t *second = weights + stride;
+/* 16 rows times a group: a tile of sums of high high, one of low high and one of high low. */
+INLINE void int8_sums(const uint8_t *x, const uint8_t *weights, int64_t count,
+                      int32_t out[3][TILE_BYTES / 4]) {
   tile_zero(0);
   tile_zero(1);
   tile_zero(2);
-  tile_zero(3);
-  for (int64_t k = 0; k < count; k += STEP) {
-    tile_load(6, x + 2 * TILE_BYTES, 64);
+  for (int64_t k = 0; k < count; k += STEP, x += PANEL_STEP_BYTES, weights += 2 * TILE_BYTES) {
+    tile_load(3, x + TILE_BYTES, 64);
     tile_load(4, weights, 64);
-    tile_dot_int8(2, 6, 4);
-    tile_load(5, second, 64);
-    tile_dot_int8(3, 6, 5);
-    tile_load(7, x, 64);
-    tile_dot_int8(0, 7, 4);
-    tile_load(6, weights + TILE_BYTES, 64);
-    tile_dot_int8(2, 7, 6);
-    tile_load(4, second + TILE_BYTES, 64);
-    tile_dot_int8(3, 7, 4);
-    tile_dot_int8(1, 7, 5);
-    x += PANEL_STEP_BYTES;
-    weights += 2 * TILE_BYTES;
-    second += 2 * TILE_BYTES;
+    tile_dot_int8(1, 3, 4);
+    tile_load(3, x, 64);
+    tile_dot_int8(0, 3, 4);
+    tile_load(4, weights + TILE_BYTES, 64);
+    tile_dot_int8(2, 3, 4);
   }
   tile_store(0, out[0], 64);
   tile_store(1, out[1], 64);
   tile_store(2, out[2], 64);
-  tile_store(3, out[3], 64);
+}
+
+/* Adds those sums, scaled, to the rows' own. A value is scale (high 2^7 + low) on both sides: one
+ * of the 2^7 is in `scale`. */
+INLINE void add_sums(int32_t planes[3][TILE_BYTES / 4], vecf scale, const float *x_scales,
+                     float *sums) {
+#pragma GCC unroll 4
+  for (int row = 0; row < 16; row++, sums += WIDTH) {
+    vec cross = _mm512_add_epi32(vec_load(&planes[1][row * 16]), vec_load(&planes[2][row * 16]));
+    vec sum = _mm512_add_epi32(vec_left(vec_load(&planes[0][row * 16]), ISO_PLANE_BITS), cross);
+    vecf_store(sums, vecf_fma(vecf_from_int(sum), vecf_mul(scale, vecf_all(x_scales + row)),
+                              vecf_load(sums)));
+  }
 }
 
 /* Sums stay below 2^31: 127 127 256 2^7 and two times 127 64 256. A missing second group gives what
- * its memory holds. */
+ * its memory holds. A panel has room for a scale a block of activations, and uses one a row. */
 static void int8_many(const uint8_t *weights, uint64_t stride, int64_t n_groups, int64_t count,
                       const iso_panel *panel, float *sums) {
-  _Alignas(64) int32_t planes[2 * TILE_GROUPS][TILE_BYTES / 4];
+  _Alignas(64) int32_t planes[TILE_GROUPS][3][TILE_BYTES / 4];
   const float *scales = panel->scales;
+  const uint8_t *x = panel->values;
   vecf scale[TILE_GROUPS];
   (void)n_groups;
   tile_fence();
-  for (int g = 0; g < TILE_GROUPS; g++) /* of high 2^7 + low: the other 2^7 is that of high high */
+  for (int g = 0; g < TILE_GROUPS; g++)
     scale[g] = vecf_mul(
         vecf_load((const float *)(const void *)(weights + (uint64_t)g * stride + STRETCH_CODES)),
         _mm512_set1_ps(1 << ISO_PLANE_BITS));
-  for (int half = 0; half < PANEL_ROWS; half += 16) {
-    const uint8_t *x = panel->values + half / 16 * TILE_BYTES;
-    int8_sums(x, weights, stride, count, planes);
-    for (int row = 0; row < 16; row++, sums += WIDTH, scales++)
-      for (int g = 0; g < TILE_GROUPS; g++) {
-        vec high = vec_load(&planes[g][row * 16]), cross = vec_load(&planes[2 + g][row * 16]);
-        vecf sum = vecf_from_int(_mm512_add_epi32(vec_left(high, ISO_PLANE_BITS), cross));
-        vecf_store(sums + g * GROUP, vecf_fma(sum, vecf_mul(scale[g], vecf_all(scales)),
-                                              vecf_load(sums + g * GROUP)));
-      }
+  for (int64_t row = 0; row < panel->rows; row += PANEL_ROWS) {
+    for (int g = 0; g < TILE_GROUPS; g++)
+      int8_sums(x, weights + (uint64_t)g * stride, count, planes[g]);
+    for (int g = 0; g < TILE_GROUPS; g++)
+      add_sums(planes[g], scale[g], scales, sums + g * GROUP);
+    x += PANEL_ROWS * 2 * count;
+    scales += PANEL_ROWS * count / ISO_ACTIVATION_BLOCK;
+    sums += PANEL_ROWS * WIDTH;
   }
 }
 
@@ -287,6 +287,7 @@ INTEGER_SCHEMES(DEFINE_EXPAND)
                          code_bytes, class)                                                        \
   [ISO_SCHEME_##NAME] = {.panel_rows = PANEL_ROWS,                                                 \
                          .whole_panels = true,                                                     \
+                         .call_rows = CALL_ROWS,                                                   \
                          .value_bytes = 2,                                                         \
                          .sub_shift = 5,                                                           \
                          .tile_groups = TILE_GROUPS,                                               \
@@ -306,6 +307,7 @@ const iso_product_kernel *iso_amx_tile_kernel(iso_scheme scheme) {
   static const iso_product_kernel kernels[ISO_SCHEME_COUNT] = {
       INTEGER_SCHEMES(QUANTIZED_KERNEL)[ISO_SCHEME_BF16] = {.panel_rows = PANEL_ROWS,
                                                             .whole_panels = true,
+                                                            .call_rows = CALL_ROWS,
                                                             .value_bytes = 4,
                                                             .tile_groups = 1,
                                                             .item_tiles = 4,
