@@ -36,10 +36,18 @@ static inline attention_split_plan attention_split_of(int n_units, int64_t n_tok
   int64_t n_tiles = n_tokens / plan.tile_rows + n_sequences;
   n_tiles = n_tiles < n_tokens ? n_tiles : n_tokens;
   int64_t items = n_tiles * plan.head_tiles * n_kv_heads, wanted = 4 * (int64_t)n_units;
-  int64_t most = (capacity + SPLIT_SUBGROUPS * SPLIT_STEP - 1) / (SPLIT_SUBGROUPS * SPLIT_STEP);
-  int64_t n_splits = items > 0 ? (wanted + items - 1) / items : 1;
+  int64_t round = SPLIT_SUBGROUPS * SPLIT_STEP, rounds = (capacity + round - 1) / round;
+  int64_t most = items > 0 ? wanted / items + 1 : 1, slots = 2 * (int64_t)n_units;
   plan.n_tiles = (int)n_tiles;
-  plan.n_splits = (int)(n_splits > most ? most > 0 ? most : 1 : n_splits);
+  plan.n_splits = 1;
+  /* Starting and ending a block costs about 3 rounds, merging a split a twentieth. */
+  float best = INFINITY;
+  for (int64_t n = 1; n <= most && n <= (rounds > 1 ? rounds : 1); n++) {
+    int64_t waves = (items * n + slots - 1) / slots;
+    float time = (float)(waves * (3 + (rounds + n - 1) / n)) + 0.05f * (float)n;
+    if (time < best)
+      best = time, plan.n_splits = (int)n;
+  }
   /* n_splits (n_tokens) <= wanted / items + 1, and items >= n_tokens / tile_rows at any size */
   uint64_t entries = (uint64_t)(n_tokens + wanted * plan.tile_rows + 1) * (uint64_t)n_heads;
   plan.workspace_bytes = entries * (uint64_t)(dim + 2) * sizeof(float);
@@ -418,6 +426,7 @@ __global__ void __launch_bounds__(128) attention_merge(const __grid_constant__ a
   for (int s = lane; covered && s < n_splits; s += 32)
     highest = fmaxf(highest, mine[s * (Dim + 2) + Dim]);
   highest = simt_subgroup_reduce(highest, simt_max());
+#pragma unroll 4
   for (int s = 0; covered && s < n_splits; s++) {
     const float *split = mine + s * (Dim + 2);
     float maximum = split[Dim];

@@ -13,7 +13,7 @@
 
 #include "backends/simt/matmul_packed.cuh"
 
-enum { MATMUL_FEW_SUBGROUPS = 8 };
+enum { MATMUL_FEW_SUBGROUPS = 8, MATMUL_FEW_RESIDENT = 2 /* blocks a multiprocessor */ };
 
 struct matmul_few_arguments {
   simt_rows x, y;
@@ -22,6 +22,12 @@ struct matmul_few_arguments {
   int64_t row_bytes;
   int64_t n_features, n_columns, n_rows; /* n_rows of x */
   int slab_rows;                         /* rows of x that a block takes */
+  /* Of grouped_matmul: row r of y is x's row r, or r / n_choices where x has one a token, times the
+   * weight of expert experts[r]. NULL: one weight for all rows. */
+  const int32_t *experts;
+  int64_t expert_bytes;
+  int32_t n_experts, n_choices;
+  bool shares_x;
 };
 
 /* A plain weight of 16-bit floats as a source of units of 16 rows by 128 columns. Lane 4 g + t owns
@@ -35,8 +41,9 @@ template <typename V> struct matmul_plain {
   static constexpr int offset = 0;
   static constexpr float unit_value = 1;
 
-  static __device__ __forceinline__ void copy(const matmul_few_arguments &a, int64_t tile,
-                                              int64_t unit_index, int lane, uint8_t *ring) {
+  static __device__ __forceinline__ void copy(const matmul_few_arguments &a, const uint8_t *weight,
+                                              int64_t tile, int64_t unit_index, int lane,
+                                              uint8_t *ring) {
     int chunk = lane % 16;
     int64_t column = unit_index * unit + chunk * 8;
     int bytes = column < a.n_columns ? 16 : 0;
@@ -45,25 +52,25 @@ template <typename V> struct matmul_plain {
       int r = i * 2 + lane / 16;
       int64_t row = min(tile * 16 + r, a.n_features - 1);
       mma_copy16(ring + r * 256 + (chunk ^ r % 2 * 4) * 16,
-                 a.weight + row * a.row_bytes + (bytes ? column * 2 : 0), bytes);
+                 weight + row * a.row_bytes + (bytes ? column * 2 : 0), bytes);
     }
   }
 };
 
 template <typename W>
-__device__ __forceinline__ void matmul_few_copy(const matmul_few_arguments &a, int64_t tile,
-                                                int64_t unit, int64_t n_units, int lane,
-                                                uint8_t *ring) {
+__device__ __forceinline__ void matmul_few_copy(const matmul_few_arguments &a,
+                                                const uint8_t *weight, int64_t tile, int64_t unit,
+                                                int64_t n_units, int lane, uint8_t *ring) {
   if (tile * 16 >= a.n_features)
     return;
   if constexpr (W::packed) {
-    const uint8_t *from = a.weight + (tile * n_units + unit) * W::unit_bytes;
+    const uint8_t *from = weight + (tile * n_units + unit) * W::unit_bytes;
 #pragma unroll
     for (int i = 0; i < W::unit_bytes; i += 512)
       if (i + lane * 16 < W::unit_bytes)
         mma_copy16(ring + i + lane * 16, from + i + lane * 16);
   } else {
-    W::copy(a, tile, unit, lane, ring);
+    W::copy(a, weight, tile, unit, lane, ring);
   }
 }
 
@@ -247,7 +254,7 @@ template <typename W, int Tiles, int Columns, int Planes> struct matmul_few_shar
 
 /* Grid: blocks that take turns at groups of Tiles tiles; slabs of rows of x. */
 template <typename W, int Tiles, int Columns, int Planes>
-__global__ void __launch_bounds__(MATMUL_FEW_SUBGROUPS * 32, 2)
+__global__ void __launch_bounds__(MATMUL_FEW_SUBGROUPS * 32, MATMUL_FEW_RESIDENT)
     matmul_few(const __grid_constant__ matmul_few_arguments a) {
   typedef matmul_few_shared<W, Tiles, Columns, Planes> shared;
   extern __shared__ __align__(128) uint8_t memory[];
@@ -260,12 +267,13 @@ __global__ void __launch_bounds__(MATMUL_FEW_SUBGROUPS * 32, 2)
   uint8_t *stage = ring + shared::ring_bytes;
   float *partial = (float *)(memory + shared::work_bytes(a.slab_rows));
 
+  const uint8_t *weight = a.weight;
   /* The next unit to copy: this subgroup's units of all tiles of a group, then the next group. */
   int copy_group = blockIdx.x, copy_unit = warp, copy_tile = 0;
   auto copy = [&](int slot) {
     if (copy_group < n_groups && copy_unit < n_units) {
-      matmul_few_copy<W>(a, (int64_t)copy_group * Tiles + copy_tile, copy_unit, n_units, lane,
-                         ring + slot * W::unit_bytes);
+      matmul_few_copy<W>(a, weight, (int64_t)copy_group * Tiles + copy_tile, copy_unit, n_units,
+                         lane, ring + slot * W::unit_bytes);
       if (++copy_tile == Tiles) {
         copy_tile = 0;
         if ((copy_unit += MATMUL_FEW_SUBGROUPS) >= n_units) {
@@ -277,6 +285,20 @@ __global__ void __launch_bounds__(MATMUL_FEW_SUBGROUPS * 32, 2)
     mma_copy_commit();
   };
   simt_let_later_begin();
+  int64_t x_row = first_row;
+  if (a.experts) { /* which weight it is must be known first */
+    simt_wait_for_earlier();
+    int expert = a.experts[first_row];
+    if (expert < 0 || expert >= a.n_experts) {
+      int64_t step = (int64_t)gridDim.x * MATMUL_FEW_SUBGROUPS * 32;
+      for (int64_t at = (int64_t)blockIdx.x * MATMUL_FEW_SUBGROUPS * 32 + threadIdx.x;
+           at < a.n_features; at += step)
+        simt_store(a.y.scheme, a.y.row(first_row), at, NAN);
+      return;
+    }
+    weight += expert * a.expert_bytes;
+    x_row = a.shares_x ? first_row / a.n_choices : first_row;
+  }
 #pragma unroll
   for (int i = 0; i < shared::depth; i++)
     copy(i);
@@ -285,7 +307,7 @@ __global__ void __launch_bounds__(MATMUL_FEW_SUBGROUPS * 32, 2)
   /* The first row of the coming unit is on its way while this one is worked on. */
   matmul_few_raw<W> ahead;
   if (warp < n_units)
-    ahead.load(a, first_row, warp, lane);
+    ahead.load(a, x_row, warp, lane);
   int slot = 0;
   for (int group = blockIdx.x; group < n_groups; group += gridDim.x) {
     float totals[Tiles][Columns][4] = {};
@@ -293,14 +315,14 @@ __global__ void __launch_bounds__(MATMUL_FEW_SUBGROUPS * 32, 2)
       matmul_few_fill<W, Columns, Planes>(a.x.scheme, ahead, 0, lane, stage);
       for (int n = 1; n < n_rows; n += 2) {
         matmul_few_raw<W> raw[2];
-        raw[0].load(a, first_row + n, unit, lane);
-        raw[1].load(a, first_row + min(n + 1, n_rows - 1), unit, lane);
+        raw[0].load(a, x_row + n, unit, lane);
+        raw[1].load(a, x_row + min(n + 1, n_rows - 1), unit, lane);
         matmul_few_fill<W, Columns, Planes>(a.x.scheme, raw[0], n, lane, stage);
         if (n + 1 < n_rows)
           matmul_few_fill<W, Columns, Planes>(a.x.scheme, raw[1], n + 1, lane, stage);
       }
       int next = unit + MATMUL_FEW_SUBGROUPS;
-      ahead.load(a, first_row, next < n_units ? next : warp, lane);
+      ahead.load(a, x_row, next < n_units ? next : warp, lane);
       __syncwarp();
 #pragma unroll
       for (int tile = 0; tile < Tiles; tile++) {
@@ -348,7 +370,7 @@ template <typename W, int Tiles, int Columns, int Planes>
 iso_status matmul_few_launch(iso_queue *queue, const char *name, int resident, int shared_limit,
                              matmul_few_arguments a) {
   typedef matmul_few_shared<W, Tiles, Columns, Planes> shared;
-  a.slab_rows = (int)(a.n_rows < Columns * 8 ? a.n_rows : Columns * 8);
+  a.slab_rows = a.experts ? 1 : (int)(a.n_rows < Columns * 8 ? a.n_rows : Columns * 8);
   while (a.slab_rows > 1 && shared::bytes(a.slab_rows) > shared_limit)
     a.slab_rows--;
   int64_t slabs = matmul_count(a.n_rows, a.slab_rows);
@@ -365,7 +387,7 @@ iso_status matmul_few_launch(iso_queue *queue, const char *name, int resident, i
 template <typename W, int Planes>
 iso_status matmul_few_sized(iso_queue *queue, const char *name, int n_units, int shared_limit,
                             const matmul_few_arguments &a) {
-  int resident = 2 * n_units;
+  int resident = MATMUL_FEW_RESIDENT * n_units;
   int64_t tiles = matmul_count(a.n_features, 16);
   auto launch = tiles > 2 * resident ? matmul_few_launch<W, 4, 1, Planes>
                 : tiles > resident   ? matmul_few_launch<W, 2, 1, Planes>

@@ -48,6 +48,33 @@ static inline matmul_few_arguments matmul_read(const iso_op_arguments *arguments
   return a;
 }
 
+/* Of grouped_matmul: rows are (token, choice). */
+static inline matmul_few_arguments grouped_read(const iso_op_arguments *arguments) {
+  const iso_tensor &weight = arguments->inputs[1], &experts = arguments->inputs[2];
+  matmul_few_arguments a = {};
+  a.x = simt_rows_of(arguments->inputs[0]);
+  a.y = simt_rows_of(arguments->outputs[0]);
+  a.weight = simt_address(weight);
+  a.n_features = weight.dims[1];
+  a.n_columns = weight.dims[2];
+  a.n_rows = a.y.n_rows;
+  a.experts = (const int32_t *)simt_address(experts);
+  a.n_experts = (int32_t)weight.dims[0];
+  a.n_choices = (int32_t)experts.dims[1];
+  a.shares_x = arguments->inputs[0].dims[1] == 1;
+  return a;
+}
+
+static inline iso_refusal grouped_check_rows(const iso_device *device,
+                                             const iso_op_arguments *arguments,
+                                             const char **out_detail) {
+  if (matmul_rows(arguments) > 65535) {
+    *out_detail = "more rows than a grid holds";
+    return ISO_REFUSED_SIZE;
+  }
+  return matmul_check_rows(device, arguments, out_detail);
+}
+
 template <typename W> struct matmul_records {
   static iso_status launch(iso_queue *queue, const iso_op_arguments *arguments) {
     matmul_few_arguments a = matmul_read(arguments);
@@ -56,19 +83,52 @@ template <typename W> struct matmul_records {
                              simt_n_units(queue->device), simt_shared_bytes(queue->device), a);
   }
 
+  static iso_status launch_grouped(iso_queue *queue, const iso_op_arguments *arguments) {
+    matmul_few_arguments a = grouped_read(arguments);
+    const iso_tensor &weight = arguments->inputs[1];
+    a.row_bytes = weight.strides[1];
+    a.expert_bytes = W::packed ? expert_bytes(a.n_features, a.n_columns) : weight.strides[0];
+    return matmul_few_run<W>(queue, "grouped_matmul.few", simt_n_units(queue->device),
+                             simt_shared_bytes(queue->device), a);
+  }
+
+  /* One packed matrix. */
+  static int64_t expert_bytes(int64_t n_features, int64_t n_columns) {
+    return matmul_count(n_features, 16) * matmul_count(n_columns, W::unit) * W::unit_bytes;
+  }
+
+  /* Experts are packed one after another. */
   static iso_status packed_bytes(const iso_device *, const iso_host_weight *weight,
                                  uint64_t *out_bytes) {
-    uint64_t tiles = (uint64_t)matmul_count(weight->dims[0], 16);
-    uint64_t units = (uint64_t)matmul_count(weight->dims[1], W::unit), count;
-    if (weight->n_dims != 2 || __builtin_mul_overflow(tiles, units, &count) ||
+    const int64_t *dims = weight->dims + weight->n_dims - 2;
+    uint64_t experts = weight->n_dims == 3 ? (uint64_t)weight->dims[0] : 1;
+    uint64_t tiles = (uint64_t)matmul_count(dims[0], 16);
+    uint64_t units = (uint64_t)matmul_count(dims[1], W::unit), count;
+    if (weight->n_dims < 2 || weight->n_dims > 3 || __builtin_mul_overflow(tiles, units, &count) ||
+        __builtin_mul_overflow(count, experts, &count) ||
         __builtin_mul_overflow(count, (uint64_t)W::unit_bytes, out_bytes))
       return iso_backend_fail(cuda_host, ISO_ERROR_LIMIT, "a weight is too large to be packed");
     return ISO_OK;
   }
 
-  /* Rows are uploaded a stretch at a time and put in order on the device. */
   static iso_status pack(iso_queue *queue, const iso_host_weight *weight, iso_buffer *buffer,
                          uint64_t offset) {
+    if (weight->n_dims == 2)
+      return pack_matrix(queue, weight, buffer, offset);
+    iso_host_weight matrix = *weight;
+    matrix.n_dims = 2, matrix.dims[0] = weight->dims[1], matrix.dims[1] = weight->dims[2];
+    matrix.bytes = weight->dims[0] > 0 ? weight->bytes / (uint64_t)weight->dims[0] : 0;
+    for (int64_t i = 0; i < weight->dims[0]; i++) {
+      matrix.data = (const uint8_t *)weight->data + (uint64_t)i * matrix.bytes;
+      ISO_TRY(pack_matrix(queue, &matrix, buffer,
+                          offset + (uint64_t)(i * expert_bytes(matrix.dims[0], matrix.dims[1]))));
+    }
+    return ISO_OK;
+  }
+
+  /* Rows are uploaded a stretch at a time and put in order on the device. */
+  static iso_status pack_matrix(iso_queue *queue, const iso_host_weight *weight, iso_buffer *buffer,
+                                uint64_t offset) {
     int64_t n_rows = weight->dims[0], n_columns = weight->dims[1];
     int64_t row_bytes = n_columns / W::block_elements * (int64_t)sizeof(typename W::block);
     int64_t tiles = matmul_count(n_rows, 16), units = matmul_count(n_columns, W::unit);
@@ -100,6 +160,16 @@ template <typename W> struct matmul_records {
     return ISO_OK;
   }
 };
+
+#define GROUPED_PACKED_RECORD(SCHEME, scheme)                                                      \
+  {                                                                                                \
+    .size = sizeof(iso_kernel), .op = ISO_OP_GROUPED_MATMUL,                                       \
+    .name = "grouped_matmul." #scheme ".few", .schemes = ISO_SCHEME_BIT(ISO_SCHEME_##SCHEME),      \
+    .activations = SIMT_FLOATS, .layout = MATMUL_LAYOUT_PACKED, .rank = 20,                        \
+    .check = grouped_check_rows, .packed_bytes = matmul_records<matmul_##scheme>::packed_bytes,    \
+    .pack = matmul_records<matmul_##scheme>::pack,                                                 \
+    .launch = matmul_records<matmul_##scheme>::launch_grouped                                      \
+  }
 
 #define MATMUL_PACKED_RECORD(SCHEME, scheme)                                                       \
   {                                                                                                \

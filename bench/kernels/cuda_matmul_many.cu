@@ -66,16 +66,15 @@ static void release(product *p) {
     BENCH_TRY(cudaFree(m));
 }
 
-template <typename W, int Tiles> static iso_status run(const product &p, unsigned splits = 0) {
-  return matmul_many_run<W, Tiles>(&card.queue, "many", card.device.n_units, p.workspace, p.a,
-                                   splits);
+template <typename W> static iso_status run(const product &p, unsigned splits = 0) {
+  return matmul_many_run<W>(&card.queue, "many", p.workspace, p.a, splits);
 }
 
-template <typename W, int Tiles>
+template <typename W>
 static void check(iso_scheme scheme, int64_t m, int64_t n, int64_t k, iso_scheme y_type,
                   unsigned splits, bool outlier = false) {
   product p = make<W>(scheme, m, n, k, y_type, outlier);
-  if (run<W, Tiles>(p, splits) != ISO_OK)
+  if (run<W>(p, splits) != ISO_OK)
     exit(1);
   BENCH_TRY(cudaDeviceSynchronize());
   std::vector<uint8_t> y(m * n * 4);
@@ -99,21 +98,21 @@ static void check(iso_scheme scheme, int64_t m, int64_t n, int64_t k, iso_scheme
   double relative = sqrt(error / norm), limit = y_type == ISO_SCHEME_BF16 ? 3e-3 : 5e-4;
   bool good = relative <= limit;
   failures += !good;
-  printf("%-7s %d tiles, %u splits %4lld x %5lld x %5lld to %s%s  error %.1e %s\n",
-         iso_scheme_get_info(scheme)->name, Tiles, splits, (long long)m, (long long)n, (long long)k,
+  printf("%-7s %u splits %4lld x %5lld x %5lld to %s%s  error %.1e %s\n",
+         iso_scheme_get_info(scheme)->name, splits, (long long)m, (long long)n, (long long)k,
          iso_scheme_get_info(y_type)->name, outlier ? " outlier" : "", relative,
          good ? "" : "WRONG");
   release(&p);
 }
 
-template <typename W, int Tiles> static void check_all(iso_scheme scheme) {
+template <typename W> static void check_all(iso_scheme scheme) {
   int64_t block = W::block_elements;
-  check<W, Tiles>(scheme, 9, 33, block, ISO_SCHEME_F32, 0);
-  check<W, Tiles>(scheme, 64, 136, 3 * block, ISO_SCHEME_BF16, 1);
-  check<W, Tiles>(scheme, 65, 256, 5 * block, ISO_SCHEME_F16, 2);
-  check<W, Tiles>(scheme, 37, 1022, 9 * block, ISO_SCHEME_F32, 4);
-  check<W, Tiles>(scheme, 64, 4400, 2048, ISO_SCHEME_BF16, 8);
-  check<W, Tiles>(scheme, 300, 8200, 1024, ISO_SCHEME_F32, 0, true);
+  check<W>(scheme, 9, 33, block, ISO_SCHEME_F32, 0);
+  check<W>(scheme, 64, 136, 3 * block, ISO_SCHEME_BF16, 1);
+  check<W>(scheme, 65, 256, 5 * block, ISO_SCHEME_F16, 2);
+  check<W>(scheme, 37, 1022, 9 * block, ISO_SCHEME_F32, 4);
+  check<W>(scheme, 64, 4400, 2048, ISO_SCHEME_BF16, 8);
+  check<W>(scheme, 300, 8200, 1024, ISO_SCHEME_F32, 0, true);
 }
 
 template <typename W> static void time_all(iso_scheme scheme) {
@@ -133,14 +132,13 @@ template <typename W> static void time_all(iso_scheme scheme) {
       printf("%-7s m %4lld  %6lld x %5lld  floor %5.1f us:", iso_scheme_get_info(scheme)->name,
              (long long)m, (long long)s.n, (long long)s.k, floor);
       int calls = (int)sets.size() < 6 ? 6 : (int)sets.size();
-      for (unsigned splits : {0u, 1u, 2u, 4u, 8u})
-        for (int tiles = 1; tiles < 3; tiles++) {
-          double us = bench_time(&card, calls, [&](int i) {
-            const product &p = sets[i % sets.size()];
-            return tiles == 1 ? run<W, 1>(p, splits) : run<W, 2>(p, splits);
-          });
-          printf("  %ux%d %.1f (%.0f%%)", splits, tiles, us, 100 * floor / us);
-        }
+      for (unsigned splits : {0u, 1u, 2u, 4u, 6u, 7u, 8u}) {
+        double us = bench_time(&card, calls, [&](int i) {
+          const product &p = sets[i % sets.size()];
+          return run<W>(p, splits);
+        });
+        printf("  %u: %.1f (%.0f%%)", splits, us, 100 * floor / us);
+      }
       matmul_many_arguments a = sets[0].a;
       a.n_units = (int32_t)matmul_count(s.k, W::unit), a.slab = MANY_COLUMNS;
       uint8_t *workspace = sets[0].workspace;
@@ -162,8 +160,7 @@ int main(int argc, char **argv) {
   bool times = argc < 2 || strcmp(argv[1], "time") == 0;
 #define BOTH(SCHEME, block)                                                                        \
   if (checks)                                                                                      \
-    check_all<matmul_##block, 1>(ISO_SCHEME_##SCHEME),                                             \
-        check_all<matmul_##block, 2>(ISO_SCHEME_##SCHEME);                                         \
+    check_all<matmul_##block>(ISO_SCHEME_##SCHEME);                                                \
   if (times)                                                                                       \
     time_all<matmul_##block>(ISO_SCHEME_##SCHEME);
   BOTH(Q4_0, q4_0)

@@ -14,8 +14,8 @@ iso_refusal check(const iso_device *device, const iso_op_arguments *arguments,
     *out_detail = "heads must be 64 or 128 wide";
     return ISO_REFUSED_SHAPE;
   }
-  if (arguments->inputs[0].dims[1] > 65535) {
-    *out_detail = "more heads than a grid holds";
+  if (attention_prompt_tiles(arguments->inputs[0].dims[0], arguments->inputs[3].dims[0]) > 65535) {
+    *out_detail = "more rows than a grid holds";
     return ISO_REFUSED_SIZE;
   }
   for (uint32_t d = 0; d + 1 < arguments->outputs[0].n_dims; d++)

@@ -207,7 +207,7 @@ __device__ __forceinline__ void prompt_query(const uint8_t *q, int t, int r, flo
     queries[i / 2][i % 2 * 2 + r] = mma_pack<V>(values[i][0] * up, values[i][1] * up);
 }
 
-/* Grid: tiles of rows, the last ones first, then query heads. */
+/* Grid: query heads, then tiles of rows, those that see the most first. */
 template <typename Cache, int Dim, bool Turns>
 __global__ void __launch_bounds__(PROMPT_THREADS, 1)
     attention_prompt(const __grid_constant__ attention_operands o) {
@@ -226,11 +226,11 @@ __global__ void __launch_bounds__(PROMPT_THREADS, 1)
   }
   simt_let_later_begin();
   simt_wait_for_earlier();
-  attention_tile tile = attention_find_tile(o, (int)(gridDim.x - 1 - blockIdx.x), PROMPT_ROWS);
+  attention_tile tile = attention_find_tile(o, (int)(gridDim.y - 1 - blockIdx.y), PROMPT_ROWS);
   __syncthreads();
   if (tile.sequence < 0)
     return;
-  int head = blockIdx.y, kv_head = head / o.group;
+  int head = blockIdx.x, kv_head = head / o.group;
   int base = tile.first / PROMPT_KEYS * PROMPT_KEYS;
   int n_tiles = (tile.last - base) / PROMPT_KEYS + 1;
 
@@ -383,17 +383,24 @@ __global__ void __launch_bounds__(PROMPT_THREADS, 1)
 #endif
 }
 
+/* Tiles that rows of so many sequences may need. */
+static inline int64_t attention_prompt_tiles(int64_t n_tokens, int64_t n_sequences) {
+  int64_t tiles = n_sequences > 0 ? n_tokens / PROMPT_ROWS + n_sequences : 0;
+  return tiles < n_tokens ? tiles : n_tokens;
+}
+
 template <typename Cache, int Dim, bool Turns = true>
 iso_status attention_prompt_launch(iso_queue *queue, const attention_operands &o) {
   if (o.n_tokens == 0)
     return ISO_OK;
   ISO_TRY(simt_launch_early(queue, "paged_attention.clear", attention_clear,
                             dim3((unsigned)(o.n_tokens + 3) / 4), dim3(128), 0, o));
-  int tiles = o.n_tokens / PROMPT_ROWS + o.n_sequences;
-  return simt_launch_early(
-      queue, "paged_attention.prompt", attention_prompt<Cache, Dim, Turns>,
-      dim3((unsigned)(tiles < o.n_tokens ? tiles : o.n_tokens), (unsigned)o.n_heads),
-      dim3(PROMPT_THREADS), (size_t)(PROMPT_SLOTS * prompt_slot<Dim>::bytes + 1024), o);
+  int64_t tiles = attention_prompt_tiles(o.n_tokens, o.n_sequences);
+  if (tiles == 0)
+    return ISO_OK;
+  return simt_launch_early(queue, "paged_attention.prompt", attention_prompt<Cache, Dim, Turns>,
+                           dim3((unsigned)o.n_heads, (unsigned)tiles), dim3(PROMPT_THREADS),
+                           (size_t)(PROMPT_SLOTS * prompt_slot<Dim>::bytes + 1024), o);
 }
 
 #endif

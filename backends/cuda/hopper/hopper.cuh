@@ -48,14 +48,6 @@ __device__ __forceinline__ void hopper_barrier_expect(uint64_t *barrier, uint32_
       : "memory");
 #endif
 }
-/* Arrives when all that this thread has started with mma_copy16() is there. */
-__device__ __forceinline__ void hopper_barrier_arrive_copied(uint64_t *barrier) {
-#if HOPPER_HAS_WGMMA
-  asm volatile(
-      "cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(mma_shared_address(barrier))
-      : "memory");
-#endif
-}
 /* Between ordinary accesses to shared memory and the matrix unit's or the copy engine's. */
 __device__ __forceinline__ void hopper_shared_fence() {
 #if HOPPER_HAS_WGMMA
@@ -196,12 +188,6 @@ __device__ __forceinline__ uint64_t hopper_rows(const void *shared) {
   HOPPER_LIST_32 ","                                                                               \
                  "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"                \
                  "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
-#define HOPPER_LIST_128                                                                            \
-  HOPPER_LIST_64 ","                                                                               \
-                 "%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,"                \
-                 "%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95,"                \
-                 "%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111,"    \
-                 "%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
 #define HOPPER_OUT_8(i)                                                                            \
   "+f"(sums[i]), "+f"(sums[i + 1]), "+f"(sums[i + 2]), "+f"(sums[i + 3]), "+f"(sums[i + 4]),       \
       "+f"(sums[i + 5]), "+f"(sums[i + 6]), "+f"(sums[i + 7])
@@ -209,7 +195,6 @@ __device__ __forceinline__ uint64_t hopper_rows(const void *shared) {
   HOPPER_OUT_8(i), HOPPER_OUT_8(i + 8), HOPPER_OUT_8(i + 16), HOPPER_OUT_8(i + 24)
 #define HOPPER_OUT_32 HOPPER_OUT_32_AT(0)
 #define HOPPER_OUT_64 HOPPER_OUT_32, HOPPER_OUT_32_AT(32)
-#define HOPPER_OUT_128 HOPPER_OUT_64, HOPPER_OUT_32_AT(64), HOPPER_OUT_32_AT(96)
 
 /* Adds 64 x 16 values in registers (rows 16 w .. of subgroup w, as in mma_add()) times Columns x 16
  * values in shared memory to sums, or replaces them. Transposed: the right operand is 16 x Columns.
@@ -248,25 +233,6 @@ template <typename V, bool Transposed> struct hopper_product<V, 128, Transposed>
       asm volatile(HOPPER_WGMMA("128", "f16", HOPPER_LIST_64, "%64", "%65", "%66", "%67", "%68",
                                 "%69", "%70")
                    : HOPPER_OUT_64
-                   : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "l"(right), "r"(add),
-                     "n"(Transposed));
-#endif
-  }
-};
-template <typename V, bool Transposed> struct hopper_product<V, 256, Transposed> {
-  static __device__ __forceinline__ void add(float (&sums)[128], const uint32_t (&left)[4],
-                                             uint64_t right, int add = 1) {
-#if HOPPER_HAS_WGMMA
-    if constexpr (__is_same(V, simt_bf16))
-      asm volatile(HOPPER_WGMMA("256", "bf16", HOPPER_LIST_128, "%128", "%129", "%130", "%131",
-                                "%132", "%133", "%134")
-                   : HOPPER_OUT_128
-                   : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "l"(right), "r"(add),
-                     "n"(Transposed));
-    else
-      asm volatile(HOPPER_WGMMA("256", "f16", HOPPER_LIST_128, "%128", "%129", "%130", "%131",
-                                "%132", "%133", "%134")
-                   : HOPPER_OUT_128
                    : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "l"(right), "r"(add),
                      "n"(Transposed));
 #endif

@@ -6,7 +6,7 @@
 #include "backends/simt/matmul_records.cuh"
 
 /* From here on this beats going over the weights once for every 8 rows. */
-enum { MANY_LEAST_ROWS = 9 };
+enum { MANY_LEAST_ROWS = 9, GROUPED_LEAST_ROWS = 17 };
 
 static inline iso_refusal matmul_many_check(const iso_device *device,
                                             const iso_op_arguments *arguments,
@@ -23,7 +23,7 @@ static inline iso_refusal matmul_many_check(const iso_device *device,
     *out_detail = "for 9 to 64 * 65,535 rows";
     return ISO_REFUSED_SHAPE;
   }
-  if (arguments->inputs[1].dims[0] > MANY_TILES * 128 * 65535) {
+  if (arguments->inputs[1].dims[0] > MANY_FEATURES * 65535) {
     *out_detail = "more features than a grid holds";
     return ISO_REFUSED_SIZE;
   }
@@ -40,9 +40,55 @@ iso_status matmul_many_record_launch(iso_queue *queue, const iso_op_arguments *a
   matmul_many_arguments a = {};
   a.x = few.x, a.y = few.y, a.bias = few.bias, a.weight = few.weight;
   a.n_features = few.n_features, a.n_columns = few.n_columns, a.n_rows = few.n_rows;
-  return matmul_many_run<W>(queue, "matmul.packed.many", simt_n_units(queue->device),
-                            simt_workspace(arguments), a);
+  return matmul_many_run<W>(queue, "matmul.packed.many", simt_workspace(arguments), a);
 }
+
+static inline iso_refusal grouped_many_check(const iso_device *device,
+                                             const iso_op_arguments *arguments,
+                                             const char **out_detail) {
+  if (!hopper_is_there(device)) {
+    *out_detail = "made for compute capability 9.0";
+    return ISO_REFUSED_DEVICE;
+  }
+  int64_t n_rows = matmul_rows(arguments), n_experts = arguments->inputs[1].dims[0];
+  if (n_rows < GROUPED_LEAST_ROWS || n_experts > MANY_MOST_EXPERTS ||
+      matmul_many_groups(n_rows, n_experts) > 65535) {
+    *out_detail = "for 17 rows or more of 1,024 experts or fewer";
+    return ISO_REFUSED_SHAPE;
+  }
+  if (arguments->inputs[1].dims[1] > MANY_FEATURES * 65535) {
+    *out_detail = "more features than a grid holds";
+    return ISO_REFUSED_SIZE;
+  }
+  return matmul_check_rows(device, arguments, out_detail);
+}
+
+static inline uint64_t grouped_many_scratch(const iso_device *, const iso_op_arguments *arguments) {
+  return matmul_many_grouped_workspace(matmul_rows(arguments), arguments->inputs[1].dims[0],
+                                       arguments->inputs[1].dims[2]);
+}
+
+template <typename W>
+iso_status grouped_many_launch(iso_queue *queue, const iso_op_arguments *arguments) {
+  matmul_few_arguments few = grouped_read(arguments);
+  matmul_many_arguments a = {};
+  a.x = few.x, a.y = few.y, a.weight = few.weight;
+  a.n_features = few.n_features, a.n_columns = few.n_columns, a.n_rows = few.n_rows;
+  a.n_experts = few.n_experts, a.n_choices = few.n_choices, a.shares_x = few.shares_x;
+  a.expert_bytes = matmul_records<W>::expert_bytes(a.n_features, a.n_columns);
+  return matmul_many_run_grouped<W>(queue, "grouped_matmul.many", simt_workspace(arguments),
+                                    few.experts, a);
+}
+
+#define GROUPED_MANY_RECORD(SCHEME, scheme)                                                        \
+  {                                                                                                \
+    .size = sizeof(iso_kernel), .op = ISO_OP_GROUPED_MATMUL,                                       \
+    .name = "grouped_matmul." #scheme ".many", .schemes = ISO_SCHEME_BIT(ISO_SCHEME_##SCHEME),     \
+    .activations = SIMT_FLOATS, .layout = MATMUL_LAYOUT_PACKED, .rank = 30,                        \
+    .check = grouped_many_check, .workspace = grouped_many_scratch,                                \
+    .packed_bytes = matmul_records<matmul_##scheme>::packed_bytes,                                 \
+    .pack = matmul_records<matmul_##scheme>::pack, .launch = grouped_many_launch<matmul_##scheme>  \
+  }
 
 #define MATMUL_MANY_RECORD(SCHEME, scheme)                                                         \
   {                                                                                                \
