@@ -2,7 +2,10 @@
 """The server with a tiny model: its protocol, fields, limits and life.   test_serve.py PATH_TO_ISOMER"""
 import http.client
 import json
+import os
 import pathlib
+import pty
+import re
 import signal
 import socket
 import subprocess
@@ -633,6 +636,39 @@ class Life(unittest.TestCase):
                 self.assertEqual(error_of(body)["code"], "queue_full" if status == 429 else "timeout")
                 self.assertEqual("Retry-After" in headers, status == 429)
             server.wait_until_idle()
+
+    def test_interrupt_is_a_stop_too(self):
+        server = Server("-c", "4096", "-t", "1")
+        events = server.stream(COMPLETIONS, {"prompt": "a", "max_tokens": 800, "ignore_eos": True, "stream": True})
+        next(events)
+        server.process.send_signal(signal.SIGINT)
+        self.assertEqual(list(events)[-1]["choices"][0]["finish_reason"], "length")
+        server.process.wait(20)
+        server.end()
+        self.assertEqual(server.process.returncode, 0)
+
+    def test_a_terminal_sees_loading_and_all_options(self):
+        """The bar is for terminals only; every option of --help is in what is printed."""
+        ours, theirs = pty.openpty()
+        process = subprocess.Popen([isomer.BINARY, "serve", tiny_model(), "--port", "0"], stdin=subprocess.DEVNULL,
+                                   stdout=subprocess.DEVNULL, stderr=theirs)
+        os.close(theirs)
+        shown = b""
+        while b"serving tiny" not in shown:
+            shown += os.read(ours, 65536)
+        process.send_signal(signal.SIGTERM)
+        process.wait(20)
+        os.close(ours)
+        text = shown.decode().replace("\r\n", "\n")
+        options, _, rest = text.partition("\n}")
+        self.assertRegex(rest.partition("serving tiny")[0], r"100%")
+        with Server() as server:
+            self.assertNotIn("%", "".join(server.lines))
+        help_text = subprocess.run([isomer.BINARY, "serve", "--help"], capture_output=True, text=True).stdout
+        names = set(re.findall(r"--([a-z][a-z-]+)", help_text.partition("OPTIONS")[2] or help_text))
+        self.assertGreater(len(names), 30)
+        missing = {name for name in names if f'"{name}":' not in options} - {"help", "config", "version"}
+        self.assertEqual(missing, set())
 
     def test_drain_limit_cuts(self):
         server = Server("-c", "16384", "-t", "1", "--drain-timeout", "1")
