@@ -55,8 +55,8 @@ def main():
         isa = os.environ.get("ISOMER_CPU_ISA")
         report = [f"# Accuracy of kernels: {os.path.basename(options.model)}", "",
                   f"{time.strftime('%Y-%m-%d')}, {options.device}"
-                  f"{', tier ' + isa if isa else ''}, activations {options.activation}; perplexity over {first['n_scored']} tokens; "
-                  f"the file as it is: {first['perplexity']:.4f}", "",
+                  f"{', tier ' + isa if isa else ''}, activations {options.activation}; "
+                  f"perplexity over {first['n_scored']} tokens; the file as it is: {first['perplexity']:.4f}", "",
                   "| scheme | its kernels | the same weights in f32 | kernels add |", "|---|---:|---:|---:|"]
         for scheme in options.schemes.split(","):
             quantize(options.model, narrow, scheme)
