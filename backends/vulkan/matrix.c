@@ -13,7 +13,7 @@ enum {
   FEW_ROWS = 128,     /* up to so many, weights are decoded as they are multiplied */
   FEW_TILE_ROWS = 64, /* matmul_matrix_few.comp */
   FEW_STEP = 128,     /* a multiple of each STEP of it */
-  FEW_GROUPS = 264,   /* lengths are cut up until there are so many workgroups */
+  FEW_GROUPS = 512,   /* lengths are cut up until there are so many workgroups */
   ENOUGH_GROUPS = 96  /* below so many large tiles, small ones fill a device better */
 };
 
@@ -32,11 +32,11 @@ typedef struct few_shape {
 } few_shape;
 
 static const few_shape few_shapes[ISO_SCHEME_COUNT] = {
-    [ISO_SCHEME_F16] = {VULKAN_SHADER_matmul_few_f16, 128, 128},
-    [ISO_SCHEME_BF16] = {VULKAN_SHADER_matmul_few_bf16, 128, 128},
-    [ISO_SCHEME_Q8_0] = {VULKAN_SHADER_matmul_few_q8_0, 128, 128},
-    [ISO_SCHEME_Q4_0] = {VULKAN_SHADER_matmul_few_q4_0, 128, 128},
-    [ISO_SCHEME_Q4_K] = {VULKAN_SHADER_matmul_few_q4_k, 128, 128},
+    [ISO_SCHEME_F16] = {VULKAN_SHADER_matmul_few_f16, 64, 128},
+    [ISO_SCHEME_BF16] = {VULKAN_SHADER_matmul_few_bf16, 64, 128},
+    [ISO_SCHEME_Q8_0] = {VULKAN_SHADER_matmul_few_q8_0, 64, 128},
+    [ISO_SCHEME_Q4_0] = {VULKAN_SHADER_matmul_few_q4_0, 64, 128},
+    [ISO_SCHEME_Q4_K] = {VULKAN_SHADER_matmul_few_q4_k, 64, 128},
     [ISO_SCHEME_Q6_K] = {VULKAN_SHADER_matmul_few_q6_k, 64, 128},
 };
 

@@ -75,8 +75,10 @@ void put(uint which) {
 #define FRAGMENTS_N (WARP_N / 16)
 
 void main() {
-  uint group = group_index(), m0 = group / n_tiles * TILE_M, n0 = group % n_tiles * TILE_N;
-  if (m0 >= n_rows)
+  /* Tiles under way at once share their weights: those of one column come after one another. */
+  uint group = group_index(), n_row_tiles = (n_rows + TILE_M - 1) / TILE_M;
+  uint m0 = group % n_row_tiles * TILE_M, n0 = group / n_row_tiles * TILE_N;
+  if (n0 >= n_out)
     return;
   uint warp = gl_SubgroupID;
   uint warp_m = warp / (TILE_N / WARP_N) * WARP_M, warp_n = warp % (TILE_N / WARP_N) * WARP_N;

@@ -60,10 +60,11 @@ float store(const in uint32_t row, const in uint32_t column, const in float sum)
   }
 
 void main() {
-  uint group = group_index();
-  m0 = group / n_tiles * TILE_M;
-  n0 = group % n_tiles * TILE_N;
-  if (m0 >= n_rows)
+  /* Tiles under way at once share their weights: those of one column come after one another. */
+  uint group = group_index(), n_row_tiles = (n_rows + TILE_M - 1) / TILE_M;
+  m0 = group % n_row_tiles * TILE_M;
+  n0 = group / n_row_tiles * TILE_N;
+  if (n0 >= n_out)
     return;
   /* Tells the compiler that rows start at vectors of 16 bytes. */
   uint stride = n_in & ~7u;

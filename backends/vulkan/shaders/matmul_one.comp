@@ -124,14 +124,36 @@ float product(Unit unit, const vec4 x[QUADS], float sum, float high_sum) {
 const uint N_SUMS = AFTER == AFTER_GLU ? 2 * ROWS : ROWS;
 shared float sums_of[32 * (N_SUMS + 1)]; /* [subgroup][sum], the last one of squares */
 
-void load_x(uint unit, out vec4 values[QUADS], inout float squares) {
-  [[unroll]] for (uint i = 0; i < QUADS; i++) {
-    uint at = quad_at(unit, i);
-    values[i] = load_four(x, at / 4, TYPE_X);
-    if (NORM != 0) {
-      squares += dot(values[i], values[i]);
-      values[i] *= Floats4(gain).v[at / 4] + uintBitsToFloat(WEIGHT_OFFSET);
+/* Lanes lie UNIT elements apart: the wider their loads, the fewer lines of the cache are touched. */
+void read_x(uint unit, out vec4 values[QUADS]) {
+#if UNIT > 8
+  if (TYPE_X != FLOAT_F32) {
+    [[unroll]] for (uint i = 0; i < QUADS; i += 2) {
+      uvec4 bits = Words4(x).v[unit * (UNIT / 8) + i / 2];
+      if (TYPE_X == FLOAT_BF16) {
+        values[i] = uintBitsToFloat(uvec4(bits.x << 16, bits.x & 0xffff0000u, bits.y << 16,
+                                          bits.y & 0xffff0000u));
+        values[i + 1] = uintBitsToFloat(uvec4(bits.z << 16, bits.z & 0xffff0000u, bits.w << 16,
+                                              bits.w & 0xffff0000u));
+      } else {
+        values[i] = vec4(unpackHalf2x16(bits.x), unpackHalf2x16(bits.y));
+        values[i + 1] = vec4(unpackHalf2x16(bits.z), unpackHalf2x16(bits.w));
+      }
     }
+    return;
+  }
+#endif
+  [[unroll]] for (uint i = 0; i < QUADS; i++)
+    values[i] = load_four(x, quad_at(unit, i) / 4, TYPE_X);
+}
+
+void load_x(uint unit, out vec4 values[QUADS], inout float squares) {
+  read_x(unit, values);
+  if (NORM == 0)
+    return;
+  [[unroll]] for (uint i = 0; i < QUADS; i++) {
+    squares += dot(values[i], values[i]);
+    values[i] *= Floats4(gain).v[quad_at(unit, i) / 4] + uintBitsToFloat(WEIGHT_OFFSET);
   }
 }
 
