@@ -75,6 +75,36 @@ typedef struct iso_block_iq4_nl {
 } iso_block_iq4_nl;
 ISO_BLOCK_SIZE(iso_block_iq4_nl, 18);
 
+/* Groups of 128 with a scale in full: what integer and FP8 checkpoints of Hugging Face folders are
+ * repacked into, whether they keep a scale a group, a row, a 128x128 block or a matrix. */
+#define ISO_GROUP_ELEMENTS 128
+
+/* I8_G128: x[i] = codes[i] * scale. */
+typedef struct iso_block_i8_g128 {
+  float scale;
+  int8_t codes[128];
+} iso_block_i8_g128;
+ISO_BLOCK_SIZE(iso_block_i8_g128, 132);
+
+/* F8_G128: x[i] = e4m3(codes[i]) * scale. E4M3 (OCP FP8, arXiv:2209.05433) has a sign, 4 bits of
+ * exponent with bias 7 and 3 of mantissa; 0x7f and 0xff are NaN, there is no infinity. */
+typedef struct iso_block_f8_g128 {
+  float scale;
+  uint8_t codes[128];
+} iso_block_f8_g128;
+ISO_BLOCK_SIZE(iso_block_f8_g128, 132);
+
+/* I4_G128: x[i] = (q(i) - zero) * scale. The low 5 bits of `scale_zero` are the zero point, 0 to
+ * 31; the word with these bits cleared is the scale, a float that holds every half and bfloat16
+ * exactly. Codes lie as in Q4_K: elements 64 p .. 64 p + 31 are the low and the next 32 the high
+ * nibbles of codes[32 p .. 32 p + 31]. */
+typedef struct iso_block_i4_g128 {
+  uint32_t scale_zero;
+  uint8_t codes[64];
+} iso_block_i4_g128;
+ISO_BLOCK_SIZE(iso_block_i4_g128, 68);
+#define ISO_I4_ZERO_MASK 31u
+
 /* The 16 levels of IQ4_NL, an initializer so that device code can make its own constant. */
 #define ISO_IQ4_NL_VALUES                                                                          \
   { -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113 }

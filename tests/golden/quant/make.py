@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Makes the golden vectors of the storage schemes with the `gguf` and `numpy` packages.
+"""Makes the golden vectors of the storage schemes with the `gguf`, `numpy` and `torch` packages.
 
 For every scheme: <name>.blocks holds encoded bytes, mostly random, and <name>.values what they
 decode to (f32, little endian). For the schemes whose encoder gguf has: <name>.encoded holds its
 encoding of inputs.values. Run it in this folder; the result is the same on every run.
 """
 import numpy as np
+import torch
 from gguf import GGMLQuantizationType
 from gguf.quants import dequantize, quantize
 
@@ -40,7 +41,37 @@ def decode(name, blocks):
         return blocks.view(np.int32).astype(np.float32)
     if name == "i8":
         return blocks.view(np.int8).astype(np.float32)
+    if name.endswith("_g128"):
+        return decode_group(name, blocks)
     return dequantize(blocks, GGMLQuantizationType[name.upper()])
+
+
+def decode_group(name, blocks):
+    """Isomer's own groups of 128; FP8 codes through torch, an independent decoder."""
+    rows = blocks.reshape(-1, 68 if name == "i4_g128" else 132)
+    words = rows[:, :4].copy().view(np.uint32)
+    if name == "i4_g128":
+        scale, zero = (words & ~np.uint32(31)).view(np.float32), (words & 31).astype(np.int32)
+        codes = rows[:, 4:].reshape(-1, 2, 1, 32)
+        codes = np.concatenate([codes & 15, codes >> 4], 2).reshape(-1, 128)
+        return (codes.astype(np.int32) - zero).astype(np.float32) * scale
+    codes = rows[:, 4:].copy()
+    if name == "i8_g128":
+        return codes.view(np.int8).astype(np.float32) * words.view(np.float32)
+    values = torch.from_numpy(codes).view(torch.float8_e4m3fn).float().numpy()
+    return values * words.view(np.float32)
+
+
+def group_blocks(name):
+    """Every code there is, with scales of both signs of exponent and every zero point."""
+    size = 64 if name == "i4_g128" else 128
+    scales = (rng.standard_normal(32) * 10.0 ** rng.uniform(-6, 2, 32)).astype(np.float32)
+    words = scales.view(np.uint32).copy()
+    if name == "i4_g128":
+        words = (words & ~np.uint32(31)) | np.arange(32, dtype=np.uint32)
+    codes = rng.integers(0, 256, (32, size), dtype=np.uint8)
+    codes.reshape(-1)[:256] = np.arange(256, dtype=np.uint8)
+    return np.concatenate([words.reshape(-1, 1).view(np.uint8), codes], 1)[:16].reshape(-1)
 
 
 def make_inputs():
@@ -67,3 +98,8 @@ inputs = make_inputs()
 inputs.tofile("inputs.values")
 for scheme in ENCODED:
     quantize(inputs, GGMLQuantizationType[scheme.upper()]).tofile(f"{scheme}.encoded")
+
+for scheme in ("i8_g128", "f8_g128", "i4_g128"):
+    data = group_blocks(scheme)
+    data.tofile(f"{scheme}.blocks")
+    np.ascontiguousarray(decode_group(scheme, data), np.float32).tofile(f"{scheme}.values")
