@@ -23,6 +23,7 @@ static iso_status open_folder(const char *path, const iso_model_options *options
                               iso_model *model) {
   bool need_tokenizer = !options || !options->no_tokenizer;
   ISO_TRY(iso_hf_folder_open(path, need_tokenizer, &model->folder));
+  ISO_TRY(iso_quantized_open(model->folder, &model->quantized));
   ISO_TRY(iso_config_read_hf(model));
   if (!need_tokenizer)
     return ISO_OK;
@@ -63,6 +64,7 @@ void iso_model_close(iso_model *model) {
   iso_tokenizer_destroy(model->tokenizer);
   iso_chat_template_destroy(model->chat_template);
   iso_gguf_close(model->gguf);
+  iso_quantized_close(&model->quantized);
   iso_hf_folder_close(model->folder);
   free(model);
 }

@@ -73,18 +73,23 @@ bool iso_weight_hf_name(const iso_architecture *architecture, const char *name, 
   return true;
 }
 
+/* A tensor by its full name, as it was before quantization. */
+static const iso_file_tensor *find_full_name(const iso_model *model, const char *name) {
+  const iso_file_tensor *tensor = iso_quantized_find(&model->quantized, name);
+  return tensor ? tensor : iso_safetensors_find_tensor(model->folder->weights, name);
+}
+
 static const iso_file_tensor *find_in_folder(const iso_model *model, const char *name) {
-  const iso_safetensors *tensors = model->folder->weights;
   if (strcmp(name, "output.weight") == 0) {
-    const iso_file_tensor *head = iso_safetensors_find_tensor(tensors, "lm_head.weight");
-    return head ? head : iso_safetensors_find_tensor(tensors, "language_model.lm_head.weight");
+    const iso_file_tensor *head = find_full_name(model, "lm_head.weight");
+    return head ? head : find_full_name(model, "language_model.lm_head.weight");
   }
   char bare[128], full[192];
   if (!iso_weight_hf_name(model->architecture, name, bare, sizeof bare))
     return NULL;
   for (size_t i = 0; i < sizeof hf_prefixes / sizeof hf_prefixes[0]; i++) {
     snprintf(full, sizeof full, "%s%s", hf_prefixes[i], bare);
-    const iso_file_tensor *tensor = iso_safetensors_find_tensor(tensors, full);
+    const iso_file_tensor *tensor = find_full_name(model, full);
     if (tensor)
       return tensor;
   }
@@ -124,10 +129,12 @@ iso_status iso_model_load_parameters(iso_model *model) {
   return ISO_OK;
 }
 
-/* What a weight provider carries: the model and its rotary tables for one context length. */
+/* What a weight provider carries: the model, its rotary tables for one context length and the
+ * quantized tensors that are in use, repacked. */
 typedef struct provider {
   const iso_model *model;
   float *tables[2]; /* global, local */
+  void **repacked;  /* one a quantized tensor, NULL when not in use */
 } provider;
 
 static void serve_vector(iso_host_weight *out, const float *values, int64_t length) {
@@ -139,9 +146,22 @@ static void serve_vector(iso_host_weight *out, const float *values, int64_t leng
                            .bytes = (uint64_t)length * sizeof *values};
 }
 
+static iso_status repack(provider *self, const iso_quantized_tensor *quantized,
+                         const void **out_data) {
+  void **slot = &self->repacked[quantized - self->model->quantized.tensors];
+  if (!*slot) {
+    *slot = malloc((size_t)quantized->tensor.bytes);
+    if (!*slot)
+      return iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory to repack %s", quantized->tensor.name);
+    iso_quantized_repack(quantized, *slot);
+  }
+  *out_data = *slot;
+  return ISO_OK;
+}
+
 static iso_status get(void *context, const char *name, iso_host_weight *out_weight,
                       bool *out_stays) {
-  const provider *self = context;
+  provider *self = context;
   const iso_model *model = self->model;
   *out_stays = false;
   if (strcmp(name, ISO_ROPE_TABLE) == 0 || strcmp(name, ISO_ROPE_LOCAL_TABLE) == 0) {
@@ -165,7 +185,9 @@ static iso_status get(void *context, const char *name, iso_host_weight *out_weig
                                   .data = tensor->data,
                                   .bytes = tensor->bytes};
   memcpy(out_weight->dims, tensor->dims, sizeof out_weight->dims);
-  return ISO_OK;
+  const iso_quantized_tensor *quantized = iso_quantized_of(&model->quantized, tensor);
+  *out_stays = !quantized;
+  return quantized ? repack(self, quantized, &out_weight->data) : ISO_OK;
 }
 
 /* Once packed, a weight's pages of the file need not stay resident. */
@@ -174,6 +196,13 @@ static void done(void *context, const char *name) {
   const iso_file_tensor *tensor = iso_model_find_tensor(self->model, name);
   if (!tensor || tensor->n_dims == 1)
     return;
+  const iso_quantized_tensor *quantized = iso_quantized_of(&self->model->quantized, tensor);
+  if (quantized) {
+    void **slot = &self->repacked[quantized - self->model->quantized.tensors];
+    free(*slot);
+    *slot = NULL;
+    tensor = quantized->codes.tensor;
+  }
   const iso_file_map *map = self->model->gguf
                                 ? iso_gguf_shard_map(self->model->gguf, tensor->shard)
                                 : iso_safetensors_shard_map(
@@ -204,6 +233,11 @@ iso_status iso_model_weights(const iso_model *model, const iso_model_graph_optio
   if (!self)
     return iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory for a weight provider");
   self->model = model;
+  self->repacked = calloc(model->quantized.count + 1, sizeof *self->repacked);
+  if (!self->repacked) {
+    free(self);
+    return iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory for a weight provider");
+  }
   *out_provider = (iso_weight_provider){.context = self, .get = get, .done = done};
   float magnitude;
   iso_status status = iso_rope_table_create(&model->config.rope, options->max_context,
@@ -222,6 +256,9 @@ void iso_model_weights_release(iso_weight_provider *out_provider) {
     return;
   free(self->tables[0]);
   free(self->tables[1]);
+  for (uint64_t i = 0; i < self->model->quantized.count; i++)
+    free(self->repacked[i]);
+  free(self->repacked);
   free(self);
   *out_provider = (iso_weight_provider){0};
 }

@@ -341,17 +341,17 @@ static void check_scheme(iso_scheme scheme) {
   } cases[] = {
       {MAX_ROWS, 579, 3 * 256, ISO_SCHEME_F32, true},
       {17, 1,
-       block == 256  ? 256
+       block >= 128  ? 256
        : block == 32 ? 32
                      : 1,
        ISO_SCHEME_F32, false},
       {6, 15,
-       block == 256  ? 1536
+       block >= 128  ? 1536
        : block == 32 ? 1056
                      : 1051,
        ISO_SCHEME_F16, true},
       {9, 17,
-       block == 256  ? 512
+       block >= 128  ? 512
        : block == 32 ? 96
                      : 103,
        ISO_SCHEME_BF16, false},

@@ -9,14 +9,21 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static const char *const models[] = {"llama",  "llama-gguf/model.gguf", "llama-tied-llama3-rope",
                                      "llama-yarn", "mistral-window",    "qwen2",
-                                     "qwen3",  "gemma3"};
+                                     "qwen3",  "gemma3",
+                                     "quantized-int8", "quantized-fp8", "quantized-fp8-tensor",
+                                     "quantized-fp8-block", "quantized-int4",
+                                     "quantized-int4-zeros", "quantized-gptq",
+                                     "quantized-gptq-row", "quantized-awq"};
 static const char *const devices[] = {"host", "cpu"};
 
-/* Relative to the largest logit of the row. */
+/* Relative to the largest logit of the row. The CPU's integer products round activations to 15
+ * bits. */
 #define TOLERANCE 1e-4
+#define TOLERANCE_OF_INTEGERS 5e-4
 
 static void *read_all(const char *folder, const char *name, size_t *out_bytes) {
   char path[512];
@@ -52,7 +59,7 @@ static double worst_error(const float *found, const float *expected, int n) {
 
 /* Feeds the tokens in chunks of `chunk` and compares every row. */
 static void compare(const iso_model *model, const char *device, const int32_t *tokens,
-                    int32_t n_tokens, const float *expected, int32_t chunk) {
+                    int32_t n_tokens, const float *expected, int32_t chunk, double tolerance) {
   iso_runtime_options options = {.devices = device,
                                  .n_threads = 2,
                                  .context = 128,
@@ -76,7 +83,7 @@ static void compare(const iso_model *model, const char *device, const int32_t *t
     for (int32_t i = 0; i < n; i++) {
       double error = worst_error(iso_runtime_logits(runtime, i),
                                  expected + (int64_t)(start + i) * vocabulary, vocabulary);
-      if (!(error < TOLERANCE))
+      if (!(error < tolerance))
         fail_msg("device %s, chunk %d, token %d: relative error %g", device, chunk, start + i,
                  error);
     }
@@ -104,10 +111,12 @@ static void test_models(void **state) {
     assert_int_equal(logit_bytes / 4,
                      (size_t)n_tokens * (size_t)iso_model_get_config(model)->vocabulary_size);
     for (size_t d = 0; d < sizeof devices / sizeof devices[0]; d++) {
+      bool integers = strncmp(models[m], "quantized", 9) == 0 && strcmp(devices[d], "cpu") == 0;
+      double tolerance = integers ? TOLERANCE_OF_INTEGERS : TOLERANCE;
       print_message("%s on %s\n", models[m], devices[d]);
-      compare(model, devices[d], tokens, n_tokens, logits, n_tokens);
-      compare(model, devices[d], tokens, n_tokens, logits, 1);
-      compare(model, devices[d], tokens, n_tokens, logits, 7);
+      compare(model, devices[d], tokens, n_tokens, logits, n_tokens, tolerance);
+      compare(model, devices[d], tokens, n_tokens, logits, 1, tolerance);
+      compare(model, devices[d], tokens, n_tokens, logits, 7, tolerance);
     }
     iso_model_close(model);
     free(tokens);

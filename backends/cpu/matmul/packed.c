@@ -37,6 +37,12 @@ static void q8_0_flip(const uint8_t *from, uint8_t *to) {
     to[i] = from[i] ^ 0x80;
 }
 
+static void i8_g128_flip(const uint8_t *from, uint8_t *to) {
+  memcpy(to, from, sizeof(float));
+  for (size_t i = sizeof(float); i < sizeof(iso_block_i8_g128); i++)
+    to[i] = from[i] ^ 0x80;
+}
+
 /* The fifth bit of element 4 j + i moves from bit 4 j + i of the word to bit j of byte i, where
  * the nibbles of that element are. */
 static uint32_t spread_fifth_bits(uint32_t bits) {
@@ -178,6 +184,9 @@ static void q3_k_restore(const uint8_t *normal, uint8_t *out_block) {
 
 #define HALVES(from, count)                                                                        \
   { false, 2, from, count, 0, 2 }
+/* A float, or a word that holds one, of a group of 128. */
+#define GROUP_SCALE                                                                                \
+  { false, 4, 0, 1, 0, 4 }
 #define BYTES(from, count, at)                                                                     \
   { true, 1, from, count, at, 1 }
 #define WORDS(from, count, at)                                                                     \
@@ -228,6 +237,10 @@ static const packed_scheme schemes[ISO_SCHEME_COUNT] = {
                                     Q5_K_PORTION(3)},
                          .normalize = q5_k_normalize,
                          .restore = q5_k_restore},
+    [ISO_SCHEME_I8_G128] = {.fields = {GROUP_SCALE, WORDS(4, 32, 0)},
+                            .normalize = i8_g128_flip,
+                            .restore = i8_g128_flip},
+    [ISO_SCHEME_I4_G128] = {.fields = {GROUP_SCALE, WORDS(4, 16, 0)}},
     [ISO_SCHEME_Q6_K] = {.fields = {HALVES(208, 1), Q6_K_PORTION(0), Q6_K_PORTION(1)}},
 };
 

@@ -9,7 +9,8 @@
    ISO_SCHEME_BIT(ISO_SCHEME_Q5_1) | ISO_SCHEME_BIT(ISO_SCHEME_IQ4_NL) |                           \
    ISO_SCHEME_BIT(ISO_SCHEME_Q2_K) | ISO_SCHEME_BIT(ISO_SCHEME_Q3_K) |                             \
    ISO_SCHEME_BIT(ISO_SCHEME_Q4_K) | ISO_SCHEME_BIT(ISO_SCHEME_Q5_K) |                             \
-   ISO_SCHEME_BIT(ISO_SCHEME_Q6_K))
+   ISO_SCHEME_BIT(ISO_SCHEME_Q6_K) | ISO_SCHEME_BIT(ISO_SCHEME_I8_G128) |                          \
+   ISO_SCHEME_BIT(ISO_SCHEME_I4_G128))
 
 /* workspace() and launch() of a tier, for the kernels that `family` finds by weight scheme. */
 #define DEFINE_MATMUL(name, family)                                                                \
