@@ -7,11 +7,13 @@
 
 namespace {
 
-/* From here on unpacking costs less than matmul_many() loses to cuBLASLt. */
-enum { LEAST_ROWS = 384 };
+/* From here on unpacking costs less than matmul_many() loses to cuBLASLt; groups of 128 have
+ * matmul_few() alone below it. */
+enum { LEAST_ROWS = 384, LEAST_ROWS_OF_GROUPS = 33 };
 /* Of an unpacked stretch: most matrices are one, heads of large vocabularies are several. */
 constexpr int64_t STRETCH_BYTES = 128 << 20;
 
+template <typename W>
 iso_refusal check(const iso_device *device, const iso_op_arguments *arguments,
                   const char **out_detail) {
   if (!device->blas) {
@@ -22,8 +24,8 @@ iso_refusal check(const iso_device *device, const iso_op_arguments *arguments,
     *out_detail = "needs the 16-bit matrix unit of compute capability 8.0";
     return ISO_REFUSED_DEVICE;
   }
-  if (matmul_rows(arguments) < LEAST_ROWS) {
-    *out_detail = "fewer than 384 rows";
+  if (matmul_rows(arguments) < (W::group ? LEAST_ROWS_OF_GROUPS : LEAST_ROWS)) {
+    *out_detail = W::group ? "fewer than 33 rows" : "fewer than 384 rows";
     return ISO_REFUSED_SHAPE;
   }
   const iso_tensor &weight = arguments->inputs[1];
@@ -109,7 +111,7 @@ template <typename W> iso_status launch(iso_queue *queue, const iso_op_arguments
    .activations = SIMT_FLOATS,                                                                     \
    .layout = MATMUL_LAYOUT_PACKED,                                                                 \
    .rank = 40,                                                                                     \
-   .check = check,                                                                                 \
+   .check = check<matmul_##scheme>,                                                                                 \
    .workspace = workspace,                                                                         \
    .packed_bytes = matmul_records<matmul_##scheme>::packed_bytes,                                  \
    .pack = matmul_records<matmul_##scheme>::pack,                                                  \

@@ -129,6 +129,51 @@ template <> struct simt_codec<ISO_SCHEME_IQ4_NL> {
   }
 };
 
+/* ---- Groups of 128 -------------------------------------------------------------------------------- */
+
+/* A word from a 2-byte aligned address. */
+__device__ inline uint32_t simt_word_at(const void *address) {
+  const uint16_t *p = (const uint16_t *)address;
+  return p[0] | (uint32_t)p[1] << 16;
+}
+/* As a half, the bits of an E4M3 code are its value by 2^-8; NaN is told apart. */
+__device__ inline float simt_e4m3_value(int code) {
+  float value = simt_half_bits((uint16_t)((code & 0x80) << 8 | (code & 0x7f) << 7)) * 256.0f;
+  return (code & 0x7f) == 0x7f ? NAN : value;
+}
+template <> struct simt_codec<ISO_SCHEME_I8_G128> {
+  static constexpr int elements = 128, bytes = sizeof(iso_block_i8_g128);
+  static __device__ void decode8(const uint8_t *block, int first, float *out) {
+    float scale = __uint_as_float(simt_word_at(block));
+    uint2 codes = simt_bytes8(block + 4 + first);
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+      out[i] = (float)(int8_t)simt_byte_of(codes, i) * scale;
+  }
+};
+template <> struct simt_codec<ISO_SCHEME_F8_G128> {
+  static constexpr int elements = 128, bytes = sizeof(iso_block_f8_g128);
+  static __device__ void decode8(const uint8_t *block, int first, float *out) {
+    float scale = __uint_as_float(simt_word_at(block));
+    uint2 codes = simt_bytes8(block + 4 + first);
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+      out[i] = simt_e4m3_value(simt_byte_of(codes, i)) * scale;
+  }
+};
+template <> struct simt_codec<ISO_SCHEME_I4_G128> {
+  static constexpr int elements = 128, bytes = sizeof(iso_block_i4_g128);
+  static __device__ void decode8(const uint8_t *block, int first, float *out) {
+    uint32_t word = simt_word_at(block);
+    float scale = __uint_as_float(word & ~ISO_I4_ZERO_MASK);
+    int zero = (int)(word & ISO_I4_ZERO_MASK), shift = first % 64 < 32 ? 0 : 4;
+    uint2 codes = simt_bytes8(block + 4 + first / 64 * 32 + first % 32);
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+      out[i] = (float)((simt_byte_of(codes, i) >> shift & 15) - zero) * scale;
+  }
+};
+
 /* ---- Super-blocks of 256 ----------------------------------------------------------------------------- */
 
 /* Eight 2-bit codes as Q2_K and Q3_K keep them. */
@@ -243,7 +288,7 @@ __device__ inline void simt_decode_group(const uint8_t *row, int64_t group, floa
 /* The schemes that weights can have: SIMT_WEIGHTS(X) makes X(NAME) of each. */
 #define SIMT_WEIGHTS(X)                                                                            \
   X(F32) X(F16) X(BF16) X(Q8_0) X(Q4_0) X(Q4_1) X(Q5_0) X(Q5_1) X(Q2_K) X(Q3_K) X(Q4_K) X(Q5_K)    \
-  X(Q6_K) X(IQ4_NL)
+  X(Q6_K) X(IQ4_NL) X(I8_G128) X(F8_G128) X(I4_G128)
 constexpr iso_scheme_mask SIMT_WEIGHT_SCHEMES =
 #define SIMT_WEIGHT_BIT(NAME) ISO_SCHEME_BIT(ISO_SCHEME_##NAME) |
     SIMT_WEIGHTS(SIMT_WEIGHT_BIT) 0;

@@ -200,8 +200,10 @@ __device__ __forceinline__ void matmul_few_unit(const uint8_t *ring, const uint8
           x[plane] = *(const uint4 *)(rows[c] + b * layout::block_bytes + plane * 64);
 #pragma unroll
         for (int s = 0; s < 32 / W::sub; s++) {
-          float2 of_x = *(const float2 *)(table + (1 + b * (32 / W::sub) + s) * layout::width +
-                                          c * 8 + 2 * t);
+          float2 of_x = {};
+          if constexpr (layout::has_sums)
+            of_x = *(const float2 *)(table + (1 + b * (32 / W::sub) + s) * layout::width + c * 8 +
+                                     2 * t);
           float sums[4] = {};
           if constexpr (!W::minimum)
             sums[0] = sums[2] = of_x.x, sums[1] = sums[3] = of_x.y;

@@ -31,9 +31,12 @@ enum matmul_scales {
   MATMUL_HALF_MINIMUM,  /* a half for codes and one to add, a sub-block */
   MATMUL_SUPER,         /* a byte a sub-block, plus 128, times a half a row */
   MATMUL_SUPER_MINIMUM, /* a byte for codes and one to subtract, each times a half */
+  MATMUL_GROUP,         /* a float a 128 columns */
+  MATMUL_GROUP_ZERO,    /* the word of I4_G128 a 128 columns: a float and a zero point */
 };
 
-/* One line a scheme: its block, the planes of its codes (nibbles: bits 0-3, bytes: 0-7, two_bits
+/* One line a scheme: its block, the planes of its codes (nibbles: bits 0-3, bytes: 0-7 of codes, or
+ * 2 for E4M3 numbers, whose bits in a half are the number by 2^-8, exact as well; two_bits
  * and one_bit: the place of that plane's lowest bit, -1 without), columns of a sub-block, what to
  * subtract from codes, scales. */
 #define MATMUL_PACKED_SCHEMES(X)                                                                   \
@@ -48,7 +51,10 @@ enum matmul_scales {
   X(Q3_K, q3_k, 0, 0, 0, 2, 16, 4, MATMUL_SUPER)                                                   \
   X(Q4_K, q4_k, 1, 0, -1, -1, 32, 0, MATMUL_SUPER_MINIMUM)                                         \
   X(Q5_K, q5_k, 1, 0, -1, 4, 32, 0, MATMUL_SUPER_MINIMUM)                                          \
-  X(Q6_K, q6_k, 1, 0, 4, -1, 16, 32, MATMUL_SUPER)
+  X(Q6_K, q6_k, 1, 0, 4, -1, 16, 32, MATMUL_SUPER)                                                 \
+  X(I8_G128, i8_g128, 0, 1, -1, -1, 32, 128, MATMUL_GROUP)                                         \
+  X(F8_G128, f8_g128, 0, 2, -1, -1, 32, 0, MATMUL_GROUP)                                           \
+  X(I4_G128, i4_g128, 1, 0, -1, -1, 32, 0, MATMUL_GROUP_ZERO)
 
 /* ---- Reading blocks as files hold them, for packing -------------------------------------------
  */
@@ -103,6 +109,25 @@ __device__ inline int matmul_code(const iso_block_q6_k &b, int i) {
   return matmul_nibble(b.codes + i / 128 * 64, 64, i % 128) | matmul_two_bits(b.high, i) << 4;
 }
 
+__device__ inline int matmul_code(const iso_block_i8_g128 &b, int i) { return b.codes[i] + 128; }
+__device__ inline int matmul_code(const iso_block_f8_g128 &b, int i) { return b.codes[i]; }
+__device__ inline int matmul_code(const iso_block_i4_g128 &b, int i) {
+  return matmul_nibble(b.codes + i / 64 * 32, 32, i % 64);
+}
+
+/* The word that scales a group. A NaN among its numbers makes the products NaN, which a NaN scale
+ * does too. */
+__device__ inline uint32_t matmul_group_word(const iso_block_i8_g128 &b) {
+  return __float_as_uint(b.scale);
+}
+__device__ inline uint32_t matmul_group_word(const iso_block_i4_g128 &b) { return b.scale_zero; }
+__device__ inline uint32_t matmul_group_word(const iso_block_f8_g128 &b) {
+  bool poisoned = false;
+  for (int i = 0; i < ISO_GROUP_ELEMENTS; i++)
+    poisoned |= (b.codes[i] & 0x7f) == 0x7f;
+  return poisoned ? 0x7fc00000u : __float_as_uint(b.scale);
+}
+
 template <typename B> __device__ inline matmul_sub matmul_sub_of(const B &b, int) {
   return {b.scale, 0, 0, 0};
 }
@@ -152,7 +177,10 @@ struct matmul_packed {
   static constexpr bool packed = true;
   static constexpr int sub = Sub, offset = Offset;
   static constexpr bool super = Scales == MATMUL_SUPER || Scales == MATMUL_SUPER_MINIMUM;
-  static constexpr bool minimum = Scales == MATMUL_HALF_MINIMUM || Scales == MATMUL_SUPER_MINIMUM;
+  static constexpr bool group = Scales == MATMUL_GROUP || Scales == MATMUL_GROUP_ZERO;
+  static constexpr bool minimum = Scales == MATMUL_HALF_MINIMUM ||
+                                  Scales == MATMUL_SUPER_MINIMUM || Scales == MATMUL_GROUP_ZERO;
+  static constexpr bool float8 = Bytes == 2;
   /* Bits of a code, and where it starts in even pairs. Odd pairs of nibbles are four bits up, 16
    * times as large: their activations are made as much smaller. */
   static constexpr int width = (Nibbles ? 4
@@ -160,9 +188,12 @@ struct matmul_packed {
                                         : 0) +
                                (TwoBits >= 0 ? 2 : 0) + (OneBit >= 0 ? 1 : 0);
   static constexpr bool odd_pairs_high = Nibbles;
-  static constexpr int base = Nibbles ? 6 - width : Bytes ? 0 : 10 - width;
+  static constexpr int base = float8 ? 16 : Nibbles ? 6 - width : Bytes ? 0 : 10 - width;
   static constexpr float unit_value = 0x1p-24f * (1 << base); /* what code 1 is as f16 */
-  static constexpr int block_elements = super ? 256 : 32;
+  /* What makes even pairs comfortable halves, and what is left to multiply. */
+  static constexpr float lift = float8 ? 256.0f : 32768.0f;
+  static constexpr float lifted = unit_value * lift, unlift = 1 / lifted;
+  static constexpr int block_elements = super ? 256 : group ? ISO_GROUP_ELEMENTS : 32;
   static constexpr int unit = Bytes ? 128 : 256;
   static constexpr int blocks = unit / 32;
   /* Words of scales a (block, g): rows g and g + 8. */
@@ -174,7 +205,8 @@ struct matmul_packed {
   static constexpr int two_bits_at = base_bytes;
   static constexpr int one_bit_at = two_bits_at + (TwoBits >= 0 ? blocks * 128 : 0);
   static constexpr int scales_at = one_bit_at + (OneBit >= 0 ? blocks * 64 : 0);
-  static constexpr int supers_at = scales_at + blocks * 8 * scale_words * 4;
+  static constexpr int supers_at =
+      scales_at + (group ? blocks / 4 * 64 : blocks * 8 * scale_words * 4);
   static constexpr int unit_bytes = supers_at + 8 * super_words * 4;
   static_assert(unit_bytes % 16 == 0, "units are copied 16 bytes at a time");
 
@@ -231,7 +263,10 @@ struct matmul_packed {
   static __device__ __forceinline__ uint32_t pair(const uint32_t (&words)[4],
                                                   const lane_codes &codes, int b, int r, int p) {
     uint32_t bits = 0;
-    if constexpr (Bytes)
+    if constexpr (float8) {
+      uint32_t both = words[r * 2 + p / 2] >> (p % 2 * 8);
+      bits = (both & 0x00800080u) << 8 | (both & 0x007f007fu) << 7;
+    } else if constexpr (Bytes)
       bits = (words[r * 2 + p / 2] >> (p % 2 * 8)) & 0x00ff00ffu;
     else if constexpr (Nibbles)
       bits = shifted(words[r], p >= 2 ? base - 8 : base) & (0x000f000fu << pair_base(p));
@@ -254,6 +289,27 @@ struct matmul_packed {
 
   static __device__ __forceinline__ void scales(const uint8_t *unit_data, int lane, int b,
                                                 const lane_codes &codes, matmul_block_scales *out) {
+    if constexpr (group) {
+      uint2 v = *(const uint2 *)(unit_data + scales_at + (b / 4 * 8 + lane / 4) * 8);
+#pragma unroll
+      for (int r = 0; r < 2; r++) {
+        uint32_t word = r ? v.y : v.x;
+        if constexpr (minimum) {
+          float scale = __uint_as_float(word & ~ISO_I4_ZERO_MASK);
+          out->codes[0][r] = scale;
+          out->add[0][r] = -scale * (float)(word & ISO_I4_ZERO_MASK);
+        } else {
+          out->codes[0][r] = __uint_as_float(word);
+        }
+      }
+    } else {
+      block_scales(unit_data, lane, b, codes, out);
+    }
+  }
+
+  static __device__ __forceinline__ void block_scales(const uint8_t *unit_data, int lane, int b,
+                                                      const lane_codes &codes,
+                                                      matmul_block_scales *out) {
     const uint32_t *at =
         (const uint32_t *)(unit_data + scales_at) + (b * 8 + lane / 4) * scale_words;
     uint32_t words[2];
@@ -293,6 +349,17 @@ struct matmul_packed {
   static __device__ void pack_scales(const uint8_t *row, int64_t column, int64_t n_columns, int g,
                                      int r, int b, uint8_t *out) {
     bool exists = row && column < n_columns;
+    if constexpr (group) {
+      if (b % 4 == 0)
+        ((uint32_t *)(out + scales_at + (b / 4 * 8 + g) * 8))[r] =
+            exists ? matmul_group_word(*block_at(row, column)) : 0;
+    } else {
+      pack_block_scales(row, column, exists, g, r, b, out);
+    }
+  }
+
+  static __device__ void pack_block_scales(const uint8_t *row, int64_t column, bool exists, int g,
+                                           int r, int b, uint8_t *out) {
     uint8_t *at = out + scales_at + (b * 8 + g) * scale_words * 4;
     for (int half = 0; half < 32 / Sub; half++) {
       int s = (int)(column % block_elements) / Sub + half;

@@ -21,7 +21,7 @@ __global__ void __launch_bounds__(MATMUL_UNPACK_SUBGROUPS * 32)
   if (tile * 16 >= n_rows)
     return;
   const uint8_t *unit = packed + index * W::unit_bytes;
-  constexpr float up = 1 << (9 - W::base); /* codes are taken 2^(base - 9) times as large */
+  constexpr float up = W::unlift; /* codes are taken as W::lifted of themselves */
   typename W::lane_codes codes;
   W::open(unit, lane, &codes);
 #pragma unroll
@@ -40,8 +40,8 @@ __global__ void __launch_bounds__(MATMUL_UNPACK_SUBGROUPS * 32)
 #pragma unroll
         for (int i = 0; i < 2; i++) {
           uint32_t bits = W::pair(words, codes, b, r, 2 * h + i);
-          __half2 lift = __float2half2_rn(W::odd_pairs_high && i ? 2048.0f : 32768.0f);
-          __half2 offset = __float2half2_rn(-(float)W::offset * (float)(1 << W::base) * 0x1p-9f);
+          __half2 lift = __float2half2_rn(W::odd_pairs_high && i ? W::lift / 16 : W::lift);
+          __half2 offset = __float2half2_rn(-(float)W::offset * W::lifted);
           float2 code = __half22float2(__hfma2(*(__half2 *)&bits, lift, offset));
           pairs[i] = mma_pack<V>(fmaf(code.x, scale, add), fmaf(code.y, scale, add));
         }
