@@ -8,7 +8,7 @@ weights, written to the scratch folder one at a time (16 GB at most) and deleted
 measured first, with Isomer's own kernels: bytes a second of a large copy (read plus written), and
 operations a second of a large bf16 product. A floor is the larger of the bytes that must move over
 the first and the operations over the second. Needs the Python standard library only; takes under
-ten minutes on one H200.
+ten minutes on one H200. With --beside-torch PyTorch runs the same shapes (bench/beside_torch.py).
 """
 import argparse
 import datetime
@@ -38,6 +38,7 @@ KERNELS = [
     ("product of 1 row, q8_0", "matmul *=1 N=57344 K=4096 weight=q8_0 rows=bf16"),
     ("product of 1 row, q4_0", "matmul *=1 N=57344 K=4096 weight=q4_0 rows=bf16"),
     ("product of 1 row, q4_k", "matmul *=1 N=57344 K=4096 weight=q4_k rows=bf16"),
+    ("product of 64 rows, bf16", "matmul *=64 N=57344 K=4096 weight=bf16 rows=bf16"),
     ("product of 64 rows, q8_0", "matmul *=64 N=57344 K=4096 weight=q8_0 rows=bf16"),
     ("product of 2,048 rows, q4_0", "matmul *=2048 N=14336 K=4096 weight=q4_0 rows=bf16"),
     ("product of 2,048 rows, q8_0", "matmul *=2048 N=14336 K=4096 weight=q8_0 rows=bf16"),
@@ -50,7 +51,9 @@ KERNELS = [
      ATTENTION.format(rows=8192, pages=130, sequences=1, blocks=128, batch="prefill", cache="bf16")),
     ("rms_norm, 2,048 rows", "rms_norm *=2048 D=4096 rows=bf16"),
     ("glu, 2,048 rows", "glu *=2048 D=14336 rows=bf16"),
+    ("argmax, 1 row", "argmax R=1 V=128256"),
     ("argmax, 64 rows", "argmax R=64 V=128256"),
+    ("sample, 1 row", "sample R=1 V=128256 W=512 M=4008 allowed=none"),
     ("sample, 64 rows", "sample R=64 V=128256 W=512 M=4008 allowed=none"),
 ]
 
@@ -101,6 +104,33 @@ class Bench:
             rows.append((name, f"{us:.1f}", f"{rate / 1e9:.0f}", f"{operations / 1e12:.1f}",
                          f"{floor:.1f}", f"{100 * floor / us:.0f} %", kernel))
         return rows
+
+    # ---- PyTorch
+
+    def torch(self):
+        """Rows of what PyTorch takes, and its version."""
+        script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "beside_torch.py")
+        done = subprocess.run([self.options.torch_python, script], capture_output=True, text=True,
+                              timeout=300)
+        if done.returncode != 0:
+            sys.exit(f"{script}: {done.stderr.strip()[-400:]}")
+        found = json.loads(done.stdout.splitlines()[-1])
+        return [(name, run["what"], f"{run['us']:.1f}" if run["us"] else "not there")
+                for name, runs in found["rows"].items() for run in runs], found["torch"]
+
+    # ---- The host
+
+    def host(self):
+        """us of a whole step of a model so small that starting kernels and the host are all."""
+        model = os.path.join(self.options.scratch, "isomer-gpu-tiny.gguf")
+        try:
+            if self.isomer("synth", "tiny-llama", model) is None:
+                return None
+            found = self.speed(model, "-p", 0, "-n", 512, "-d", 64, "-c", 1024)
+            return 1e6 / found[0]["avg_ts"] if found else None
+        finally:
+            if os.path.exists(model):
+                os.remove(model)
 
     # ---- Whole steps
 
@@ -159,6 +189,8 @@ def main():
     parser.add_argument("--scratch", default="/tmp")
     parser.add_argument("--schemes", default="bf16,q8_0,q4_0,q4_k_m")
     parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--beside-torch", action="store_true", help="time PyTorch, too")
+    parser.add_argument("--torch-python", default="python3", help="the Python that has PyTorch")
     parser.add_argument("--out", default="bench/results", help="folder of the markdown file")
     options = parser.parse_args()
     bench = Bench(options)
@@ -167,6 +199,15 @@ def main():
     if not card:
         sys.exit(f"there is no {options.device}: {devices}")
     kernel_rows = bench.kernels()
+    tiny = bench.host()
+    beside = ""
+    if options.beside_torch:
+        rows, version = bench.torch()
+        beside = f"""
+PyTorch {version} beside them, the same shapes on the same card (caches dense, not paged):
+
+{table(["kernel", "what ran", "us"], rows)}
+"""
     step_rows = bench.models()
     text = f"""# Isomer on {card["name"]}
 
@@ -178,10 +219,13 @@ steps that end in a token on the host; means of {options.repetitions}. A floor c
 
 {table(["step", "tokens/s", "floor", "of the floor"], step_rows)}
 
+A step of a model of two layers of 256 (tiny-llama), kernels, upload, download and host, takes
+{f"{tiny:.0f} us" if tiny else "failed"}: the host's part between steps of a replayed decode is below that.
+
 Single kernels, launched back to back (small ones show what a launch costs):
 
 {table(["kernel", "us", "GB/s", "TFLOP/s", "floor us", "of the floor", "record"], kernel_rows)}
-"""
+{beside}"""
     print(text)
     slug = re.sub(r"[^a-z0-9]+", "-", card["name"].lower()).strip("-")
     path = os.path.join(options.out, f"{datetime.date.today()}-{slug}.md")

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* GPUs run up to three small ops as one kernel. */
-enum { GPU_REUSE_DELAY = 2 };
+/* GPUs run up to five ops as one kernel. */
+enum { GPU_REUSE_DELAY = 4 };
 
 static iso_status open_one(iso_device_list *list, const char *spec,
                            const iso_device_options *options) {

@@ -1,5 +1,5 @@
 /* Ops on one element at a time: glu, activate, add, soft_cap, convert. Any mix of float schemes,
- * any strides; four elements a thread where rows are aligned. */
+ * any strides; eight elements a thread where rows are aligned. */
 #include "backends/simt/elementwise.cuh"
 
 namespace {
@@ -31,30 +31,30 @@ struct soft_cap_element {
 struct operands {
   simt_rows a, b, y;
   bool has_b, one_row; /* one_row: b is one row for all */
-  bool by_four;
+  bool by_eight;
 };
 
 template <typename F> __global__ void map(F function, operands o) {
   simt_begin();
-  int64_t first = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * (o.by_four ? 4 : 1);
+  int64_t first = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * (o.by_eight ? 8 : 1);
   if (first >= o.y.n_columns)
     return;
   for (int64_t row = blockIdx.y; row < o.y.n_rows; row += gridDim.y) {
     const uint8_t *a = o.a.row(row);
     const uint8_t *b = o.has_b ? o.b.row(o.one_row ? 0 : row) : nullptr;
     uint8_t *y = o.y.row(row);
-    if (!o.by_four) {
+    if (!o.by_eight) {
       float other = b ? simt_load(o.b.scheme, b, first) : 0.0f;
       simt_store(o.y.scheme, y, first, function(simt_load(o.a.scheme, a, first), other));
       continue;
     }
-    float x[4], other[4] = {}, result[4];
-    simt_load4(o.a.scheme, a, first, x);
+    float x[8], other[8] = {}, result[8];
+    simt_load8(o.a.scheme, a, first, x);
     if (b)
-      simt_load4(o.b.scheme, b, first, other);
-    for (int i = 0; i < 4; i++)
+      simt_load8(o.b.scheme, b, first, other);
+    for (int i = 0; i < 8; i++)
       result[i] = function(x[i], other[i]);
-    simt_store4(o.y.scheme, y, first, result);
+    simt_store8(o.y.scheme, y, first, result);
   }
 }
 
@@ -86,18 +86,21 @@ iso_status run(iso_queue *queue, const iso_op_arguments *arguments, const char *
     if (paired)
       join(&o.b);
   }
-  o.by_four = o.y.n_columns % 4 == 0 && simt_is_aligned(o.a, 16) && simt_is_aligned(o.y, 16) &&
-              (!paired || simt_is_aligned(o.b, 16));
-  int64_t n_threads = o.by_four ? o.y.n_columns / 4 : o.y.n_columns;
+  o.by_eight = o.y.n_columns % 8 == 0 && simt_is_aligned(o.a, 16) && simt_is_aligned(o.y, 16) &&
+               (!paired || simt_is_aligned(o.b, 16));
+  int64_t n_threads = o.by_eight ? o.y.n_columns / 8 : o.y.n_columns;
   unsigned block = simt_block_size(n_threads, 256);
   dim3 grid((unsigned)((n_threads + block - 1) / block),
             (unsigned)(o.y.n_rows < 65535 ? o.y.n_rows : 65535));
   return simt_launch_early(queue, name, map<F>, grid, dim3(block), 0, function, o);
 }
 
-iso_status launch_glu(iso_queue *queue, const iso_op_arguments *arguments) {
+iso_status run_glu(iso_queue *queue, const iso_op_arguments *arguments) {
   auto *attributes = (const iso_glu_attributes *)arguments->attributes;
   return run(queue, arguments, "glu", glu_element{attributes->activation}, true);
+}
+iso_status launch_glu(iso_queue *queue, const iso_op_arguments *arguments) {
+  return simt_defer(queue, simt_queue_deferred(queue), arguments, run_glu);
 }
 iso_status launch_activate(iso_queue *queue, const iso_op_arguments *arguments) {
   auto *attributes = (const iso_activate_attributes *)arguments->attributes;

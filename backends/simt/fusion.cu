@@ -6,12 +6,36 @@ struct pattern {
   uint32_t n_ops;
   iso_op ops[SIMT_MOST_DEFERRED];
   bool (*fits)(const simt_deferred_op *ops, uint32_t count);
-  iso_status (*launch)(iso_queue *queue, const simt_deferred_op *ops);
+  simt_group_function launch;
 };
+
+static iso_status launch_matmuls(iso_queue *queue, const simt_deferred_op *ops, uint32_t count) {
+  return ops[0].launch_group(queue, ops, count);
+}
+
+static iso_status launch_norm_matmuls(iso_queue *queue, const simt_deferred_op *ops,
+                                      uint32_t count) {
+  return ops[2].launch_group(queue, ops, count);
+}
 
 static const pattern patterns[] = {
     {2, {ISO_OP_ADD, ISO_OP_RMS_NORM}, simt_add_rms_norm_fits, simt_add_rms_norm},
     {3, {ISO_OP_ROPE, ISO_OP_ROPE, ISO_OP_KV_WRITE}, simt_rope_kv_write_fits, simt_rope_kv_write},
+    {2, {ISO_OP_MATMUL, ISO_OP_MATMUL}, simt_matmuls_fit, launch_matmuls},
+    {3, {ISO_OP_MATMUL, ISO_OP_MATMUL, ISO_OP_MATMUL}, simt_matmuls_fit, launch_matmuls},
+    {3, {ISO_OP_MATMUL, ISO_OP_MATMUL, ISO_OP_GLU}, simt_matmul_glu_fits, launch_matmuls},
+    {4,
+     {ISO_OP_ADD, ISO_OP_RMS_NORM, ISO_OP_MATMUL, ISO_OP_MATMUL},
+     simt_norm_matmuls_fit,
+     launch_norm_matmuls},
+    {5,
+     {ISO_OP_ADD, ISO_OP_RMS_NORM, ISO_OP_MATMUL, ISO_OP_MATMUL, ISO_OP_MATMUL},
+     simt_norm_matmuls_fit,
+     launch_norm_matmuls},
+    {5,
+     {ISO_OP_ADD, ISO_OP_RMS_NORM, ISO_OP_MATMUL, ISO_OP_MATMUL, ISO_OP_GLU},
+     simt_norm_matmul_glu_fits,
+     launch_norm_matmuls},
 };
 
 bool simt_is_same(const iso_tensor *a, const iso_tensor *b) {
@@ -37,62 +61,145 @@ bool simt_is_apart(const iso_tensor *a, const iso_tensor *b) {
          b->offset + span_of(b) <= a->offset;
 }
 
-/* The pattern that the ops held back begin or are; NULL when there is none. */
-static const pattern *find(const simt_deferred *deferred) {
-  for (const pattern &p : patterns) {
-    bool begins = deferred->count <= p.n_ops;
-    for (uint32_t i = 0; begins && i < deferred->count; i++)
-      begins = deferred->ops[i].arguments.op == p.ops[i];
-    if (begins && p.fits(deferred->ops, deferred->count))
-      return &p;
+/* Rows of a matrix, or several dimensions of them without gaps between. */
+static bool are_plain_rows(const iso_tensor &tensor) {
+  for (uint32_t d = 0; d + 2 < tensor.n_dims; d++)
+    if (tensor.strides[d] != tensor.dims[d + 1] * tensor.strides[d + 1])
+      return false;
+  return true;
+}
+
+/* Only records that make several products in one launch hold one back, each for its own scheme:
+ * the same function is the same kind of weight. */
+bool simt_matmuls_fit(const simt_deferred_op *ops, uint32_t count) {
+  const iso_op_arguments &first = ops[0].arguments;
+  bool fit = ops[0].launch_group && are_plain_rows(first.inputs[0]) &&
+             are_plain_rows(first.outputs[0]) && simt_is_apart(&first.outputs[0], &first.inputs[0]);
+  for (uint32_t i = 1; i < count && fit; i++) {
+    const iso_op_arguments &product = ops[i].arguments;
+    fit = ops[i].launch_group == ops[0].launch_group &&
+          simt_is_same(&product.inputs[0], &first.inputs[0]) &&
+          are_plain_rows(product.outputs[0]) &&
+          simt_is_apart(&product.outputs[0], &first.inputs[0]);
+    for (uint32_t j = 0; j < i && fit; j++)
+      fit = simt_is_apart(&product.outputs[0], &ops[j].arguments.outputs[0]);
   }
-  return nullptr;
+  return fit;
+}
+
+bool simt_matmul_glu_fits(const simt_deferred_op *ops, uint32_t count) {
+  if (!simt_matmuls_fit(ops, count < 2 ? count : 2))
+    return false;
+  const iso_op_arguments &gate = ops[0].arguments, &up = ops[1].arguments;
+  const iso_op_arguments &glu = ops[2].arguments;
+  return count < 3 ||
+         (simt_is_same(&glu.inputs[0], &gate.outputs[0]) &&
+          simt_is_same(&glu.inputs[1], &up.outputs[0]) && are_plain_rows(glu.outputs[0]) &&
+          simt_is_apart(&glu.outputs[0], &gate.inputs[0]) &&
+          simt_is_apart(&glu.outputs[0], &gate.outputs[0]) &&
+          simt_is_apart(&glu.outputs[0], &up.outputs[0]));
+}
+
+/* Blocks still read what is added while others store. */
+static bool is_apart_from_terms(const iso_op_arguments &add, const iso_tensor *output) {
+  return simt_is_apart(output, &add.inputs[0]) && simt_is_apart(output, &add.inputs[1]);
+}
+
+/* Every block adds and normalises for itself, which pays for a row or two. */
+static bool begins_with_norm(const simt_deferred_op *ops, uint32_t count) {
+  enum { MOST_ROW_BYTES = 16384, MOST_COLUMNS = 8192 };
+  if (!simt_add_rms_norm_fits(ops, count < 2 ? count : 2))
+    return false;
+  const iso_op_arguments &add = ops[0].arguments;
+  const iso_tensor &sum = add.outputs[0];
+  int64_t n_rows = 1, n_columns = sum.dims[sum.n_dims - 1];
+  for (uint32_t d = 0; d + 1 < sum.n_dims; d++)
+    n_rows *= sum.dims[d];
+  return n_columns <= MOST_COLUMNS && are_plain_rows(sum) && are_plain_rows(add.inputs[0]) &&
+         are_plain_rows(add.inputs[1]) &&
+         n_rows * n_columns * sum.strides[sum.n_dims - 1] <= MOST_ROW_BYTES &&
+         is_apart_from_terms(add, &sum) &&
+         (count < 2 || ops[1].arguments.outputs[0].scheme == sum.scheme);
+}
+
+static bool follows_norm(const simt_deferred_op *ops, uint32_t count) {
+  bool fits = count < 3 || simt_is_same(&ops[2].arguments.inputs[0], &ops[1].arguments.outputs[0]);
+  for (uint32_t i = 2; i < count && fits; i++)
+    fits = is_apart_from_terms(ops[0].arguments, &ops[i].arguments.outputs[0]);
+  return fits;
+}
+
+bool simt_norm_matmuls_fit(const simt_deferred_op *ops, uint32_t count) {
+  return begins_with_norm(ops, count) && follows_norm(ops, count) &&
+         (count < 3 || simt_matmuls_fit(ops + 2, count - 2));
+}
+
+bool simt_norm_matmul_glu_fits(const simt_deferred_op *ops, uint32_t count) {
+  return begins_with_norm(ops, count) && follows_norm(ops, count) &&
+         (count < 3 || simt_matmul_glu_fits(ops + 2, count - 2));
+}
+
+static bool begins(const pattern &p, const simt_deferred_op *ops, uint32_t count) {
+  for (uint32_t i = 0; i < count; i++)
+    if (ops[i].arguments.op != p.ops[i])
+      return false;
+  return p.fits(ops, count);
+}
+
+/* Whether these ops are the beginning of something longer. */
+static bool may_grow(const simt_deferred_op *ops, uint32_t count) {
+  for (const pattern &p : patterns)
+    if (count < p.n_ops && begins(p, ops, count))
+      return true;
+  return false;
+}
+
+/* The longest pattern that the first of these ops are; NULL when there is none. */
+static const pattern *find_longest(const simt_deferred_op *ops, uint32_t count) {
+  const pattern *longest = nullptr;
+  for (const pattern &p : patterns)
+    if (p.n_ops <= count && (!longest || p.n_ops > longest->n_ops) && begins(p, ops, p.n_ops))
+      longest = &p;
+  return longest;
 }
 
 static void hold_back(simt_deferred *deferred, const iso_op_arguments *arguments,
-                      simt_launch_function launch) {
+                      simt_launch_function launch, simt_group_function launch_group) {
   simt_deferred_op *op = &deferred->ops[deferred->count++];
   op->arguments = *arguments;
   op->launch = launch;
+  op->launch_group = launch_group;
   uint32_t size = *(const uint32_t *)arguments->attributes, most = SIMT_ATTRIBUTE_BYTES;
   memcpy(op->attributes, arguments->attributes, size < most ? size : most);
 }
 
-static iso_status launch_alone(iso_queue *queue, const simt_deferred_op *op) {
-  iso_op_arguments arguments = op->arguments;
-  arguments.attributes = op->attributes;
-  return op->launch(queue, &arguments);
+/* Launches the longest pattern at the front, or the first op, and takes it away. */
+static iso_status launch_first(iso_queue *queue, simt_deferred *deferred) {
+  simt_deferred held = *deferred;
+  deferred->count = 0; /* launching flushes: there must be nothing left to flush by then */
+  const pattern *p = find_longest(held.ops, held.count);
+  iso_op_arguments alone = held.ops[0].arguments;
+  alone.attributes = held.ops[0].attributes;
+  ISO_TRY(p ? p->launch(queue, held.ops, p->n_ops) : held.ops[0].launch(queue, &alone));
+  uint32_t done = p ? p->n_ops : 1;
+  deferred->count = held.count - done;
+  for (uint32_t i = 0; i < deferred->count; i++)
+    deferred->ops[i] = held.ops[done + i];
+  return ISO_OK;
 }
 
 iso_status simt_flush_deferred(iso_queue *queue, simt_deferred *deferred) {
-  if (deferred->count == 0)
-    return ISO_OK;
-  /* Launching flushes: there must be nothing left to flush by then. */
-  uint32_t count = deferred->count;
-  deferred->count = 0;
-  iso_status status = ISO_OK;
-  for (uint32_t i = 0; i < count && status == ISO_OK; i++)
-    status = launch_alone(queue, &deferred->ops[i]);
-  return status;
+  while (deferred->count > 0)
+    ISO_TRY(launch_first(queue, deferred));
+  return ISO_OK;
 }
 
 iso_status simt_defer(iso_queue *queue, simt_deferred *deferred, const iso_op_arguments *arguments,
-                      simt_launch_function launch) {
+                      simt_launch_function launch, simt_group_function launch_group) {
   if (deferred->off)
     return launch(queue, arguments);
-  hold_back(deferred, arguments, launch);
-  const pattern *p = find(deferred);
-  while (!p && deferred->count > 1) { /* the last one may begin a pattern */
-    simt_deferred_op last = deferred->ops[--deferred->count];
-    ISO_TRY(simt_flush_deferred(queue, deferred));
-    deferred->ops[0] = last;
-    deferred->count = 1;
-    p = find(deferred);
-  }
-  if (!p)
-    return simt_flush_deferred(queue, deferred);
-  if (deferred->count < p->n_ops)
-    return ISO_OK;
-  deferred->count = 0;
-  return p->launch(queue, deferred->ops);
+  hold_back(deferred, arguments, launch, launch_group);
+  while (deferred->count > 0 && !may_grow(deferred->ops, deferred->count))
+    ISO_TRY(launch_first(queue, deferred));
+  return ISO_OK;
 }

@@ -9,15 +9,19 @@
 
 #include <isomer/backend.h>
 
-enum { SIMT_MOST_DEFERRED = 3, SIMT_ATTRIBUTE_BYTES = 64 };
+enum { SIMT_MOST_DEFERRED = 5, SIMT_ATTRIBUTE_BYTES = 64 };
 
+struct simt_deferred_op;
 typedef iso_status (*simt_launch_function)(iso_queue *queue, const iso_op_arguments *arguments);
+typedef iso_status (*simt_group_function)(iso_queue *queue, const simt_deferred_op *ops,
+                                          uint32_t count);
 
 /* An op with what its caller need not keep. */
 struct simt_deferred_op {
   iso_op_arguments arguments;
   alignas(8) uint8_t attributes[SIMT_ATTRIBUTE_BYTES];
   simt_launch_function launch;
+  simt_group_function launch_group; /* of products: launches a whole pattern of them */
 };
 
 /* Part of a queue, all zero at first. */
@@ -27,18 +31,24 @@ struct simt_deferred {
   simt_deferred_op ops[SIMT_MOST_DEFERRED];
 };
 
-/* Enqueues an op of a pattern now, or as part of one. Failures of ops that were held back show at
- * the call that enqueues them. */
+/* Enqueues an op of a pattern now, or as part of one. Of several patterns the longest is taken.
+ * Failures of ops that were held back show at the call that enqueues them. */
 iso_status simt_defer(iso_queue *queue, simt_deferred *deferred, const iso_op_arguments *arguments,
-                      simt_launch_function launch);
+                      simt_launch_function launch, simt_group_function launch_group = nullptr);
 /* Enqueues what is held back. Everything else that a queue enqueues comes after this. */
 iso_status simt_flush_deferred(iso_queue *queue, simt_deferred *deferred);
 
 /* The fused kernels; each takes the arguments of its ops in order, after its fits(). */
 bool simt_add_rms_norm_fits(const simt_deferred_op *ops, uint32_t count);
-iso_status simt_add_rms_norm(iso_queue *queue, const simt_deferred_op *ops);
+iso_status simt_add_rms_norm(iso_queue *queue, const simt_deferred_op *ops, uint32_t count);
 bool simt_rope_kv_write_fits(const simt_deferred_op *ops, uint32_t count);
-iso_status simt_rope_kv_write(iso_queue *queue, const simt_deferred_op *ops);
+iso_status simt_rope_kv_write(iso_queue *queue, const simt_deferred_op *ops, uint32_t count);
+/* Products of the same rows, or two such and the glu of them; by the first one's launch_group. */
+bool simt_matmuls_fit(const simt_deferred_op *ops, uint32_t count);
+bool simt_matmul_glu_fits(const simt_deferred_op *ops, uint32_t count);
+/* The same after the add and the rms_norm that make their rows. */
+bool simt_norm_matmuls_fit(const simt_deferred_op *ops, uint32_t count);
+bool simt_norm_matmul_glu_fits(const simt_deferred_op *ops, uint32_t count);
 
 /* Whether two operands are the same values in the same place. */
 bool simt_is_same(const iso_tensor *a, const iso_tensor *b);

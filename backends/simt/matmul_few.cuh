@@ -11,23 +11,80 @@
 #ifndef ISOMER_SIMT_MATMUL_FEW_H
 #define ISOMER_SIMT_MATMUL_FEW_H
 
+#include "backends/simt/elementwise.cuh"
 #include "backends/simt/matmul_packed.cuh"
 
-enum { MATMUL_FEW_SUBGROUPS = 8, MATMUL_FEW_RESIDENT = 2 /* blocks a multiprocessor */ };
+enum {
+  MATMUL_FEW_SUBGROUPS = 8,
+  MATMUL_FEW_RESIDENT = 2, /* blocks a multiprocessor */
+  MATMUL_FEW_MOST_PARTS = 3
+};
 
-struct matmul_few_arguments {
-  simt_rows x, y;
-  const float *bias;     /* NULL: none */
+/* Rows one stride apart. Arguments are kept short: a kernel of few microseconds waits for them. */
+struct matmul_few_rows {
+  uint8_t *data;
+  int64_t stride;
+  iso_scheme scheme;
+
+  __host__ __device__ uint8_t *row(int64_t index) const { return data + index * stride; }
+};
+
+/* One product of those that a launch makes of the same rows. */
+struct matmul_few_part {
   const uint8_t *weight; /* packed, or rows row_bytes apart */
   int64_t row_bytes;
-  int64_t n_features, n_columns, n_rows; /* n_rows of x */
-  int slab_rows;                         /* rows of x that a block takes */
+  matmul_few_rows y;
+  int n_features;
+  const float *bias; /* NULL: none */
+};
+
+/* How the rows of x come about, where the launch makes them, too: x = rms_norm(sum = a + b). */
+struct matmul_few_norm {
+  matmul_few_rows a, b, sum; /* no data: x is there */
+  const float *weight;
+  float epsilon, weight_offset;
+};
+
+/* Groups of tiles of one part follow those of another; with glu, half of each group's tiles are of
+ * part 0, the gate, and half of part 1, and glu = activation(y0) * y1 is written, too. */
+struct matmul_few_arguments {
+  int n_columns, n_rows; /* n_rows of x */
+  int slab_rows;         /* rows of x that a block takes */
+  int n_parts;
+  int first_groups[MATMUL_FEW_MOST_PARTS + 1]; /* of each part; the last one is their number */
+  bool has_glu;
+  uint32_t activation;
+  matmul_few_rows x;
+  matmul_few_part parts[MATMUL_FEW_MOST_PARTS];
+  matmul_few_rows glu;
+  matmul_few_norm norm;
   /* Of grouped_matmul: row r of y is x's row r, or r / n_choices where x has one a token, times the
    * weight of expert experts[r]. NULL: one weight for all rows. */
   const int32_t *experts;
   int64_t expert_bytes;
   int32_t n_experts, n_choices;
   bool shares_x;
+};
+
+/* The tiles of a group: the first half of them are those of part 0 from first_tile on, the others
+ * of part 1, the same part without glu. */
+template <int Tiles> struct matmul_few_group {
+  static constexpr int half = Tiles > 1 ? Tiles / 2 : 1;
+  int parts[2], first_tiles[2];
+
+  __device__ __forceinline__ void find(const matmul_few_arguments &a, int group) {
+    int part = 0;
+    if (a.has_glu) {
+      parts[0] = 0, parts[1] = 1;
+      first_tiles[0] = first_tiles[1] = group * half;
+      return;
+    }
+    for (int i = 1; i < MATMUL_FEW_MOST_PARTS; i++)
+      part += i < a.n_parts && group >= a.first_groups[i];
+    parts[0] = parts[1] = part;
+    first_tiles[0] = (group - a.first_groups[part]) * Tiles;
+    first_tiles[1] = first_tiles[0] + half;
+  }
 };
 
 /* A plain weight of 16-bit floats as a source of units of 16 rows by 128 columns. Lane 4 g + t owns
@@ -41,38 +98,84 @@ template <typename V> struct matmul_plain {
   static constexpr int offset = 0;
   static constexpr float unit_value = 1;
 
-  static __device__ __forceinline__ void copy(const matmul_few_arguments &a, const uint8_t *weight,
-                                              int64_t tile, int64_t unit_index, int lane,
-                                              uint8_t *ring) {
-    int chunk = lane % 16;
-    int64_t column = unit_index * unit + chunk * 8;
-    int bytes = column < a.n_columns ? 16 : 0;
+  /* `from`: this lane's place in the unit's first row; n_left: rows there are from it on. */
+  static __device__ __forceinline__ void copy(const uint8_t *from, int64_t row_bytes, int n_left,
+                                              bool inside, int lane, uint8_t *ring) {
 #pragma unroll
     for (int i = 0; i < 8; i++) {
       int r = i * 2 + lane / 16;
-      int64_t row = min(tile * 16 + r, a.n_features - 1);
-      mma_copy16(ring + r * 256 + (chunk ^ r % 2 * 4) * 16,
-                 weight + row * a.row_bytes + (bytes ? column * 2 : 0), bytes);
+      bool exists = inside && r < n_left;
+      mma_copy16(ring + r * 256 + (lane % 16 ^ r % 2 * 4) * 16,
+                 exists ? from + 2 * i * row_bytes : from, exists ? 16 : 0);
     }
   }
 };
 
-template <typename W>
-__device__ __forceinline__ void matmul_few_copy(const matmul_few_arguments &a,
-                                                const uint8_t *weight, int64_t tile, int64_t unit,
-                                                int64_t n_units, int lane, uint8_t *ring) {
-  if (tile * 16 >= a.n_features)
-    return;
-  if constexpr (W::packed) {
-    const uint8_t *from = weight + (tile * n_units + unit) * W::unit_bytes;
+/* Copies one unit after another of the tiles of a block's groups: all tiles of a unit, this
+ * subgroup's units, then the next group. */
+template <typename W, int Tiles> struct matmul_few_copier {
+  typedef matmul_few_group<Tiles> groups;
+  int group, unit, tile, n_units;
+  int64_t weight_offset;  /* of the expert */
+  const uint8_t *from[2]; /* of this lane, in each half's first tile */
+  int64_t tile_bytes[2], row_bytes[2];
+  int n_left[2]; /* features from that tile on */
+
+  __device__ __forceinline__ void find(const matmul_few_arguments &a, int lane) {
+    groups g;
+    g.find(a, group);
 #pragma unroll
-    for (int i = 0; i < W::unit_bytes; i += 512)
-      if (i + lane * 16 < W::unit_bytes)
-        mma_copy16(ring + i + lane * 16, from + i + lane * 16);
-  } else {
-    W::copy(a, weight, tile, unit, lane, ring);
+    for (int h = 0; h < 2; h++) {
+      const matmul_few_part &part = a.parts[g.parts[h]];
+      row_bytes[h] = part.row_bytes;
+      tile_bytes[h] = W::packed ? (int64_t)n_units * W::unit_bytes : 16 * row_bytes[h];
+      from[h] = part.weight + weight_offset + g.first_tiles[h] * tile_bytes[h];
+      from[h] += W::packed ? lane * 16 : lane / 16 * row_bytes[h] + lane % 16 * 16;
+      n_left[h] = part.n_features - g.first_tiles[h] * 16;
+    }
   }
-}
+
+  __device__ __forceinline__ void begin(const matmul_few_arguments &a, int64_t offset, int warp,
+                                        int lane) {
+    weight_offset = offset;
+    n_units = (int)matmul_count(a.n_columns, W::unit);
+    group = blockIdx.x, unit = warp, tile = 0;
+    if (group < a.first_groups[a.n_parts])
+      find(a, lane);
+  }
+
+  __device__ __forceinline__ void copy(const matmul_few_arguments &a, int n_groups, int warp,
+                                       int lane, uint8_t *ring) {
+    if (group < n_groups && unit < n_units) {
+      int h = tile >= groups::half, i = h ? tile - groups::half : tile;
+      const uint8_t *at = (h ? from[1] : from[0]) + i * (h ? tile_bytes[1] : tile_bytes[0]);
+      int left = (h ? n_left[1] : n_left[0]) - i * 16;
+      if constexpr (W::packed) {
+        at += unit * W::unit_bytes;
+        if (left > 0) {
+#pragma unroll
+          for (int b = 0; b < W::unit_bytes; b += 512)
+            if (b + lane * 16 < W::unit_bytes)
+              mma_copy16(ring + b + lane * 16, at + b);
+        }
+      } else {
+        bool inside = unit * W::unit + lane % 16 * 8 < a.n_columns;
+        W::copy(inside ? at + unit * W::unit * 2 : at, h ? row_bytes[1] : row_bytes[0],
+                left > 0 ? left : 0, inside, lane, ring);
+      }
+      if (++tile == Tiles) {
+        tile = 0;
+        if ((unit += MATMUL_FEW_SUBGROUPS) >= n_units) {
+          unit = warp;
+          group += gridDim.x;
+          if (group < n_groups)
+            find(a, lane);
+        }
+      }
+    }
+    mma_copy_commit();
+  }
+};
 
 /* How rows of x lie in shared memory, a unit at a time: for each row and 32 columns the high plane
  * and the low one, 4 lanes' 16 bytes each; rows are half a line of banks apart. Before them a table
@@ -90,9 +193,8 @@ template <typename W, int Columns, int Planes> struct matmul_few_stage {
 template <typename W> struct matmul_few_raw {
   uint4 words[W::unit / 128];
 
-  __device__ __forceinline__ void load(const matmul_few_arguments &a, int64_t row, int64_t unit,
-                                       int lane) {
-    const uint8_t *x = a.x.row(row);
+  __device__ __forceinline__ void load(const matmul_few_arguments &a, const uint8_t *x,
+                                       int64_t unit, int lane) {
 #pragma unroll
     for (int c = 0; c < W::unit / 128; c++) {
       int64_t k = unit * W::unit + c * 128 + lane * 4;
@@ -235,7 +337,8 @@ __device__ __forceinline__ void matmul_few_unit(const uint8_t *ring, const uint8
 
 /* Units that a subgroup has on their way: what fits, and at least two. */
 template <typename W> constexpr int matmul_few_depth() {
-  return W::unit_bytes >= 4096 ? 3 : 8192 / W::unit_bytes > 8 ? 8 : 8192 / W::unit_bytes;
+  constexpr int fit = (W::packed ? 8192 : 12288) / W::unit_bytes;
+  return fit > 8 ? 8 : fit > 2 ? fit : 2;
 }
 
 template <typename W, int Tiles, int Columns, int Planes> struct matmul_few_shared {
@@ -249,10 +352,49 @@ template <typename W, int Tiles, int Columns, int Planes> struct matmul_few_shar
   static constexpr __host__ __device__ int work_bytes(int n_rows) {
     return MATMUL_FEW_SUBGROUPS * subgroup_bytes(n_rows);
   }
-  static constexpr int bytes(int n_rows) {
+  static constexpr __host__ __device__ int bytes(int n_rows) {
     return work_bytes(n_rows) + MATMUL_FEW_SUBGROUPS * n_rows * partial_row * 4;
   }
 };
+
+/* Adds and normalises row n into shared memory, in the order of sums that rms_norm has; the first
+ * block also stores it. */
+__device__ __forceinline__ void matmul_few_make_row(const matmul_few_arguments &a, int n,
+                                                    float *shared, uint8_t *made) {
+  enum { VECTORS = 4, STRIDE = MATMUL_FEW_SUBGROUPS * 32 * 8 };
+  const matmul_few_norm &norm = a.norm;
+  int n_columns = a.n_columns, first = (int)threadIdx.x * 8;
+  float v[VECTORS][8], sum = 0;
+#pragma unroll
+  for (int c = 0; c < VECTORS; c++)
+    if (first + c * STRIDE < n_columns) {
+      float w[8];
+      simt_load8(norm.a.scheme, norm.a.row(n), first + c * STRIDE, v[c]);
+      simt_load8(norm.b.scheme, norm.b.row(n), first + c * STRIDE, w);
+#pragma unroll
+      for (int j = 0; j < 8; j++) {
+        v[c][j] = simt_rounded(norm.sum.scheme, v[c][j] + w[j]);
+        sum += v[c][j] * v[c][j];
+      }
+      if (blockIdx.x == 0)
+        simt_store8(norm.sum.scheme, norm.sum.row(n), first + c * STRIDE, v[c]);
+    }
+  sum = simt_block_reduce(sum, shared, simt_sum());
+  float scale = 1.0f / sqrtf(sum / (float)n_columns + norm.epsilon);
+#pragma unroll
+  for (int c = 0; c < VECTORS; c++)
+    if (first + c * STRIDE < n_columns) {
+      float w[8];
+      simt_load8(ISO_SCHEME_F32, norm.weight, first + c * STRIDE, w);
+#pragma unroll
+      for (int j = 0; j < 8; j++)
+        v[c][j] = v[c][j] * scale * (w[j] + norm.weight_offset);
+      simt_store8(a.x.scheme, made, first + c * STRIDE, v[c]);
+      if (blockIdx.x == 0)
+        simt_store8(a.x.scheme, a.x.row(n), first + c * STRIDE, v[c]);
+    }
+  __syncthreads();
+}
 
 /* Grid: blocks that take turns at groups of Tiles tiles; slabs of rows of x. */
 template <typename W, int Tiles, int Columns, int Planes>
@@ -261,55 +403,56 @@ __global__ void __launch_bounds__(MATMUL_FEW_SUBGROUPS * 32, MATMUL_FEW_RESIDENT
   typedef matmul_few_shared<W, Tiles, Columns, Planes> shared;
   extern __shared__ __align__(128) uint8_t memory[];
   int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  int64_t first_row = (int64_t)blockIdx.y * a.slab_rows;
-  int n_rows = (int)min(a.n_rows - first_row, (int64_t)a.slab_rows);
+  int first_row = (int)blockIdx.y * a.slab_rows;
+  int n_rows = min(a.n_rows - first_row, a.slab_rows);
   int n_units = (int)matmul_count(a.n_columns, W::unit);
-  int n_groups = (int)matmul_count(matmul_count(a.n_features, 16), Tiles);
+  int n_groups = a.first_groups[a.n_parts];
   uint8_t *ring = memory + warp * shared::subgroup_bytes(a.slab_rows);
   uint8_t *stage = ring + shared::ring_bytes;
   float *partial = (float *)(memory + shared::work_bytes(a.slab_rows));
 
-  const uint8_t *weight = a.weight;
-  /* The next unit to copy: this subgroup's units of all tiles of a group, then the next group. */
-  int copy_group = blockIdx.x, copy_unit = warp, copy_tile = 0;
-  auto copy = [&](int slot) {
-    if (copy_group < n_groups && copy_unit < n_units) {
-      matmul_few_copy<W>(a, weight, (int64_t)copy_group * Tiles + copy_tile, copy_unit, n_units,
-                         lane, ring + slot * W::unit_bytes);
-      if (++copy_tile == Tiles) {
-        copy_tile = 0;
-        if ((copy_unit += MATMUL_FEW_SUBGROUPS) >= n_units) {
-          copy_unit = warp;
-          copy_group += gridDim.x;
-        }
-      }
-    }
-    mma_copy_commit();
-  };
+  matmul_few_copier<W, Tiles> copier;
+  auto copy = [&](int slot) { copier.copy(a, n_groups, warp, lane, ring + slot * W::unit_bytes); };
   simt_let_later_begin();
-  int64_t x_row = first_row;
+  int64_t weight_offset = 0;
+  int x_row = first_row;
   if (a.experts) { /* which weight it is must be known first */
     simt_wait_for_earlier();
     int expert = a.experts[first_row];
     if (expert < 0 || expert >= a.n_experts) {
-      int64_t step = (int64_t)gridDim.x * MATMUL_FEW_SUBGROUPS * 32;
-      for (int64_t at = (int64_t)blockIdx.x * MATMUL_FEW_SUBGROUPS * 32 + threadIdx.x;
-           at < a.n_features; at += step)
-        simt_store(a.y.scheme, a.y.row(first_row), at, NAN);
+      const matmul_few_rows &y = a.parts[0].y;
+      int step = (int)gridDim.x * MATMUL_FEW_SUBGROUPS * 32;
+      for (int at = (int)blockIdx.x * MATMUL_FEW_SUBGROUPS * 32 + (int)threadIdx.x;
+           at < a.parts[0].n_features; at += step)
+        simt_store(y.scheme, y.row(first_row), at, NAN);
       return;
     }
-    weight += expert * a.expert_bytes;
+    weight_offset = expert * a.expert_bytes;
     x_row = a.shares_x ? first_row / a.n_choices : first_row;
   }
+  copier.begin(a, weight_offset, warp, lane);
 #pragma unroll
   for (int i = 0; i < shared::depth; i++)
     copy(i);
+  if (a.norm.sum.data)
+    for (int i = (int)threadIdx.x * 32; i < (int)a.n_columns; i += MATMUL_FEW_SUBGROUPS * 32 * 32)
+      simt_prefetch(a.norm.weight + i);
   simt_wait_for_earlier();
+
+  const uint8_t *x = a.x.row(x_row);
+  int64_t x_stride = a.x.stride;
+  if (a.norm.sum.data) { /* rows of this launch's own making */
+    uint8_t *made = memory + shared::bytes(a.slab_rows);
+    x_stride = a.n_columns * simt_float_bytes(a.x.scheme);
+    for (int n = 0; n < n_rows; n++)
+      matmul_few_make_row(a, n, partial, made + n * x_stride);
+    x = made;
+  }
 
   /* The first row of the coming unit is on its way while this one is worked on. */
   matmul_few_raw<W> ahead;
   if (warp < n_units)
-    ahead.load(a, x_row, warp, lane);
+    ahead.load(a, x, warp, lane);
   int slot = 0;
   for (int group = blockIdx.x; group < n_groups; group += gridDim.x) {
     float totals[Tiles][Columns][4] = {};
@@ -317,14 +460,14 @@ __global__ void __launch_bounds__(MATMUL_FEW_SUBGROUPS * 32, MATMUL_FEW_RESIDENT
       matmul_few_fill<W, Columns, Planes>(a.x.scheme, ahead, 0, lane, stage);
       for (int n = 1; n < n_rows; n += 2) {
         matmul_few_raw<W> raw[2];
-        raw[0].load(a, x_row + n, unit, lane);
-        raw[1].load(a, x_row + min(n + 1, n_rows - 1), unit, lane);
+        raw[0].load(a, x + n * x_stride, unit, lane);
+        raw[1].load(a, x + min(n + 1, n_rows - 1) * x_stride, unit, lane);
         matmul_few_fill<W, Columns, Planes>(a.x.scheme, raw[0], n, lane, stage);
         if (n + 1 < n_rows)
           matmul_few_fill<W, Columns, Planes>(a.x.scheme, raw[1], n + 1, lane, stage);
       }
       int next = unit + MATMUL_FEW_SUBGROUPS;
-      ahead.load(a, x_row, next < n_units ? next : warp, lane);
+      ahead.load(a, x, next < n_units ? next : warp, lane);
       __syncwarp();
 #pragma unroll
       for (int tile = 0; tile < Tiles; tile++) {
@@ -350,17 +493,35 @@ __global__ void __launch_bounds__(MATMUL_FEW_SUBGROUPS * 32, MATMUL_FEW_RESIDENT
             partial[(warp * n_rows + n) * shared::partial_row + feature] = totals[tile][c][i];
         }
     __syncthreads();
-    for (int i = threadIdx.x; i < Tiles * 16 * n_rows; i += MATMUL_FEW_SUBGROUPS * 32) {
-      int n = i / (Tiles * 16), feature = i % (Tiles * 16);
-      int64_t at = (int64_t)group * Tiles * 16 + feature;
-      if (at >= a.n_features)
-        continue;
+    matmul_few_group<Tiles> tiles;
+    constexpr int half = matmul_few_group<Tiles>::half;
+    tiles.find(a, group);
+    auto finish = [&](int n, int tile, int row) {
+      int h = tile >= half;
+      const matmul_few_part &part = a.parts[h ? tiles.parts[1] : tiles.parts[0]];
+      int at = (h ? tiles.first_tiles[1] + tile - half : tiles.first_tiles[0] + tile) * 16 + row;
+      if (at >= part.n_features)
+        return 0.0f;
       float sum = 0;
 #pragma unroll
       for (int w = 0; w < MATMUL_FEW_SUBGROUPS; w++)
-        sum += partial[(w * n_rows + n) * shared::partial_row + feature];
-      sum = sum * (1 / W::unit_value) + (a.bias ? a.bias[at] : 0.0f);
-      simt_store(a.y.scheme, a.y.row(first_row + n), at, sum);
+        sum += partial[(w * n_rows + n) * shared::partial_row + tile * 16 + row];
+      sum = sum * (1 / W::unit_value) + (part.bias ? part.bias[at] : 0.0f);
+      simt_store(part.y.scheme, part.y.row(first_row + n), at, sum);
+      return simt_rounded(part.y.scheme, sum);
+    };
+    if (a.has_glu) {
+      for (int i = threadIdx.x; i < half * 16 * n_rows; i += MATMUL_FEW_SUBGROUPS * 32) {
+        int n = i / (half * 16), tile = i / 16 % half;
+        int at = (tiles.first_tiles[0] + tile) * 16 + i % 16;
+        float gate = finish(n, tile, i % 16), up = finish(n, half + tile, i % 16);
+        if (at < a.parts[0].n_features)
+          simt_store(a.glu.scheme, a.glu.row(first_row + n), at,
+                     simt_activation(a.activation, gate) * up);
+      }
+    } else {
+      for (int i = threadIdx.x; i < Tiles * 16 * n_rows; i += MATMUL_FEW_SUBGROUPS * 32)
+        (void)finish(i / (Tiles * 16), i / 16 % Tiles, i % 16);
     }
     if (group + (int)gridDim.x < n_groups)
       __syncthreads();
@@ -372,17 +533,29 @@ template <typename W, int Tiles, int Columns, int Planes>
 iso_status matmul_few_launch(iso_queue *queue, const char *name, int resident, int shared_limit,
                              matmul_few_arguments a) {
   typedef matmul_few_shared<W, Tiles, Columns, Planes> shared;
-  a.slab_rows = a.experts ? 1 : (int)(a.n_rows < Columns * 8 ? a.n_rows : Columns * 8);
+  a.slab_rows = a.experts ? 1 : a.n_rows < Columns * 8 ? a.n_rows : Columns * 8;
   while (a.slab_rows > 1 && shared::bytes(a.slab_rows) > shared_limit)
     a.slab_rows--;
-  int64_t slabs = matmul_count(a.n_rows, a.slab_rows);
-  int64_t groups = matmul_count(matmul_count(a.n_features, 16), Tiles);
-  if (slabs > 65535 || groups > 0x7fffffff || a.n_columns > 0x7fffffff)
+  int64_t slabs = matmul_count(a.n_rows, a.slab_rows), groups = 0;
+  for (int i = 0; i < a.n_parts; i++) {
+    a.first_groups[i] = (int)groups;
+    int64_t tiles = matmul_count(a.parts[i].n_features, 16);
+    groups = a.has_glu ? matmul_count(tiles, Tiles / 2) : groups + matmul_count(tiles, Tiles);
+    if (groups > 0x7fffffff)
+      return simt_fail_size(name);
+  }
+  a.first_groups[a.n_parts] = (int)groups;
+  size_t made_bytes = a.norm.sum.data ? (size_t)a.n_rows * (size_t)a.n_columns *
+                                            (size_t)simt_float_bytes(a.x.scheme)
+                                      : 0;
+  if (groups == 0)
+    return ISO_OK;
+  if (slabs > 65535)
     return simt_fail_size(name);
   groups = groups < resident ? groups : resident;
   return simt_launch_early(queue, name, matmul_few<W, Tiles, Columns, Planes>,
                            dim3((unsigned)groups, (unsigned)slabs), dim3(MATMUL_FEW_SUBGROUPS * 32),
-                           (size_t)shared::bytes(a.slab_rows), a);
+                           (size_t)shared::bytes(a.slab_rows) + made_bytes, a);
 }
 
 /* The most reuse of x that still leaves two blocks a multiprocessor. */
@@ -390,10 +563,12 @@ template <typename W, int Planes>
 iso_status matmul_few_sized(iso_queue *queue, const char *name, int n_units, int shared_limit,
                             const matmul_few_arguments &a) {
   int resident = MATMUL_FEW_RESIDENT * n_units;
-  int64_t tiles = matmul_count(a.n_features, 16);
-  auto launch = tiles > 2 * resident ? matmul_few_launch<W, 4, 1, Planes>
-                : tiles > resident   ? matmul_few_launch<W, 2, 1, Planes>
-                                     : matmul_few_launch<W, 1, 1, Planes>;
+  int64_t tiles = 0;
+  for (int i = 0; i < a.n_parts; i++)
+    tiles += matmul_count(a.parts[i].n_features, 16);
+  auto launch = tiles > 2 * resident            ? matmul_few_launch<W, 4, 1, Planes>
+                : tiles > resident || a.has_glu ? matmul_few_launch<W, 2, 1, Planes>
+                                                : matmul_few_launch<W, 1, 1, Planes>;
   return launch(queue, name, resident, shared_limit, a);
 }
 
@@ -401,7 +576,7 @@ iso_status matmul_few_sized(iso_queue *queue, const char *name, int n_units, int
 template <typename W>
 iso_status matmul_few_run(iso_queue *queue, const char *name, int n_units, int shared_limit,
                           const matmul_few_arguments &a) {
-  if (a.n_rows == 0 || a.n_features == 0)
+  if (a.n_rows == 0)
     return ISO_OK;
   bool exact = a.x.scheme == ISO_SCHEME_BF16 ||
                (a.x.scheme == ISO_SCHEME_F16 && !__is_same(typename W::value, simt_bf16));

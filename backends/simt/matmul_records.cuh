@@ -18,6 +18,10 @@ static inline iso_refusal matmul_check_rows(const iso_device *device,
     *out_detail = "K is not a multiple of 8";
     return ISO_REFUSED_SHAPE;
   }
+  if (k > INT32_MAX || arguments->inputs[1].dims[0] > INT32_MAX - 64) {
+    *out_detail = "more than 2^31 features or columns";
+    return ISO_REFUSED_SIZE;
+  }
   int64_t bytes = x.scheme == ISO_SCHEME_F32 ? 16 : 8;
   for (uint32_t d = 0; d + 1 < x.n_dims; d++)
     if (x.strides[d] % bytes != 0) {
@@ -35,16 +39,36 @@ static inline int64_t matmul_rows(const iso_op_arguments *arguments) {
   return n_rows;
 }
 
-static inline matmul_few_arguments matmul_read(const iso_op_arguments *arguments) {
+static inline matmul_few_rows matmul_few_rows_of(const iso_tensor &tensor) {
+  simt_rows rows = simt_rows_of(tensor);
+  return matmul_few_rows{rows.data, rows.strides[0], rows.scheme};
+}
+
+static inline matmul_few_part matmul_read_part(const iso_op_arguments *arguments) {
   const iso_tensor &weight = arguments->inputs[1];
+  return matmul_few_part{simt_address(weight), weight.strides[0],
+                         matmul_few_rows_of(arguments->outputs[0]), (int)weight.dims[0],
+                         (const float *)simt_address(arguments->inputs[2])};
+}
+
+static inline matmul_few_norm matmul_read_norm(const simt_deferred_op *ops) {
+  const iso_op_arguments &add = ops[0].arguments, &norm = ops[1].arguments;
+  auto *attributes = (const iso_rms_norm_attributes *)ops[1].attributes;
+  return matmul_few_norm{matmul_few_rows_of(add.inputs[0]),
+                         matmul_few_rows_of(add.inputs[1]),
+                         matmul_few_rows_of(add.outputs[0]),
+                         (const float *)simt_address(norm.inputs[1]),
+                         attributes->epsilon,
+                         attributes->weight_offset};
+}
+
+static inline matmul_few_arguments matmul_read(const iso_op_arguments *arguments) {
   matmul_few_arguments a = {};
-  a.x = simt_rows_of(arguments->inputs[0]);
-  a.y = simt_rows_of(arguments->outputs[0]);
-  a.weight = simt_address(weight);
-  a.bias = (const float *)simt_address(arguments->inputs[2]);
-  a.n_features = weight.dims[0];
-  a.n_columns = weight.dims[1];
-  a.n_rows = a.y.n_rows;
+  a.x = matmul_few_rows_of(arguments->inputs[0]);
+  a.n_columns = (int)arguments->inputs[1].dims[1];
+  a.n_parts = 1;
+  a.parts[0] = matmul_read_part(arguments);
+  a.n_rows = (int)matmul_rows(arguments);
   return a;
 }
 
@@ -52,12 +76,13 @@ static inline matmul_few_arguments matmul_read(const iso_op_arguments *arguments
 static inline matmul_few_arguments grouped_read(const iso_op_arguments *arguments) {
   const iso_tensor &weight = arguments->inputs[1], &experts = arguments->inputs[2];
   matmul_few_arguments a = {};
-  a.x = simt_rows_of(arguments->inputs[0]);
-  a.y = simt_rows_of(arguments->outputs[0]);
-  a.weight = simt_address(weight);
-  a.n_features = weight.dims[1];
-  a.n_columns = weight.dims[2];
-  a.n_rows = a.y.n_rows;
+  a.x = matmul_few_rows_of(arguments->inputs[0]);
+  a.n_columns = (int)weight.dims[2];
+  a.n_parts = 1;
+  a.parts[0] = matmul_few_part{simt_address(weight), weight.strides[1],
+                               matmul_few_rows_of(arguments->outputs[0]), (int)weight.dims[1],
+                               nullptr};
+  a.n_rows = (int)matmul_rows(arguments);
   a.experts = (const int32_t *)simt_address(experts);
   a.n_experts = (int32_t)weight.dims[0];
   a.n_choices = (int32_t)experts.dims[1];
@@ -76,25 +101,77 @@ static inline iso_refusal grouped_check_rows(const iso_device *device,
 }
 
 template <typename W> struct matmul_records {
-  static iso_status launch(iso_queue *queue, const iso_op_arguments *arguments) {
-    matmul_few_arguments a = matmul_read(arguments);
-    a.row_bytes = arguments->inputs[1].strides[0];
+  static iso_status run_few(iso_queue *queue, const matmul_few_arguments &a) {
     return matmul_few_run<W>(queue, W::packed ? "matmul.packed.few" : "matmul.plain.few",
                              simt_n_units(queue->device), simt_shared_bytes(queue->device), a);
   }
 
-  static iso_status launch_grouped(iso_queue *queue, const iso_op_arguments *arguments) {
-    matmul_few_arguments a = grouped_read(arguments);
-    const iso_tensor &weight = arguments->inputs[1];
-    a.row_bytes = weight.strides[1];
-    a.expert_bytes = W::packed ? expert_bytes(a.n_features, a.n_columns) : weight.strides[0];
-    return matmul_few_run<W>(queue, "grouped_matmul.few", simt_n_units(queue->device),
-                             simt_shared_bytes(queue->device), a);
+  /* Rows without one stride are taken one by one. */
+  static iso_status run(iso_queue *queue, const iso_op_arguments *arguments) {
+    simt_rows x = simt_rows_of(arguments->inputs[0]), y = simt_rows_of(arguments->outputs[0]);
+    matmul_few_arguments a = matmul_read(arguments);
+    if (x.n_dims == 1 && y.n_dims == 1)
+      return run_few(queue, a);
+    a.n_rows = 1;
+    for (int64_t row = 0; row < y.n_rows; row++) {
+      a.x.data = x.row(row);
+      a.parts[0].y.data = y.row(row);
+      ISO_TRY(run_few(queue, a));
+    }
+    return ISO_OK;
+  }
+
+  /* Products of the same rows; the last op may be their glu, the first two the add and the
+   * rms_norm that make the rows. */
+  static iso_status run_group(iso_queue *queue, const simt_deferred_op *ops, uint32_t count) {
+    matmul_few_norm norm = {};
+    if (ops[0].arguments.op == ISO_OP_ADD) {
+      norm = matmul_read_norm(ops);
+      ops += 2, count -= 2;
+    }
+    matmul_few_arguments a = matmul_read(&ops[0].arguments);
+    a.norm = norm;
+    a.has_glu = ops[count - 1].arguments.op == ISO_OP_GLU;
+    a.n_parts = (int)count - a.has_glu;
+    for (int i = 1; i < a.n_parts; i++)
+      a.parts[i] = matmul_read_part(&ops[i].arguments);
+    if (a.has_glu) {
+      a.activation = ((const iso_glu_attributes *)ops[count - 1].attributes)->activation;
+      a.glu = matmul_few_rows_of(ops[count - 1].arguments.outputs[0]);
+    }
+    return run_few(queue, a);
+  }
+
+  static iso_status launch(iso_queue *queue, const iso_op_arguments *arguments) {
+    return simt_defer(queue, simt_queue_deferred(queue), arguments, run, run_group);
   }
 
   /* One packed matrix. */
   static int64_t expert_bytes(int64_t n_features, int64_t n_columns) {
     return matmul_count(n_features, 16) * matmul_count(n_columns, W::unit) * W::unit_bytes;
+  }
+
+  static iso_status run_grouped(iso_queue *queue, const matmul_few_arguments &a) {
+    return matmul_few_run<W>(queue, "grouped_matmul.few", simt_n_units(queue->device),
+                             simt_shared_bytes(queue->device), a);
+  }
+
+  static iso_status launch_grouped(iso_queue *queue, const iso_op_arguments *arguments) {
+    simt_rows x = simt_rows_of(arguments->inputs[0]), y = simt_rows_of(arguments->outputs[0]);
+    matmul_few_arguments a = grouped_read(arguments);
+    a.expert_bytes = W::packed ? expert_bytes(a.parts[0].n_features, a.n_columns)
+                               : arguments->inputs[1].strides[0];
+    if (x.n_dims == 1 && y.n_dims == 1)
+      return run_grouped(queue, a);
+    matmul_few_arguments one = a;
+    one.n_rows = one.n_choices = 1;
+    for (int64_t row = 0; row < y.n_rows; row++) {
+      one.x.data = x.row(a.shares_x ? row / a.n_choices : row);
+      one.parts[0].y.data = y.row(row);
+      one.experts = a.experts + row;
+      ISO_TRY(run_grouped(queue, one));
+    }
+    return ISO_OK;
   }
 
   /* Experts are packed one after another. */

@@ -4,7 +4,7 @@
 
 namespace {
 
-enum { MOST_THREADS = 1024, MOST_SUBGROUPS = MOST_THREADS / SIMT_SUBGROUP };
+enum { MOST_THREADS = 1024, MOST_SUBGROUPS = MOST_THREADS / SIMT_SUBGROUP, VECTOR_THREADS = 256 };
 
 struct operands {
   simt_rows x, y;
@@ -58,28 +58,55 @@ __global__ void rms_norm(operands o) {
               [&](int i, float v) { return v * scale * (o.weight[i] + o.weight_offset); });
 }
 
-/* add and the rms_norm of its sum. The norm takes the sum as it is stored. */
-__global__ void add_rms_norm(operands o, simt_rows a, simt_rows b) {
-  simt_begin();
+/* The same with the row in registers, 8 values at a time; with a second operand, of the sum of
+ * both, which is written to x and normalised as it is stored there. */
+template <int Vectors> __global__ void rms_norm_vectors(operands o, simt_rows a, simt_rows b) {
   __shared__ float shared[MOST_SUBGROUPS];
-  const uint8_t *row_a = a.row(blockIdx.x), *row_b = b.row(blockIdx.x);
-  uint8_t *x = o.x.row(blockIdx.x);
-  int n = (int)o.x.n_columns;
-  float sum = 0;
-  for (int i = (int)threadIdx.x * 4; i < n; i += (int)blockDim.x * 4) {
-    float v[4], w[4];
-    simt_load4(a.scheme, row_a, i, v);
-    simt_load4(b.scheme, row_b, i, w);
-    for (int j = 0; j < 4; j++)
-      v[j] = simt_rounded(o.x.scheme, v[j] + w[j]);
-    simt_store4(o.x.scheme, x, i, v);
-    for (int j = 0; j < 4; j++)
-      sum += v[j] * v[j];
+  int n = (int)o.x.n_columns, stride = (int)blockDim.x * 8, first = (int)threadIdx.x * 8;
+  float v[Vectors][8], weight[Vectors][8], sum = 0;
+  simt_let_later_begin();
+#pragma unroll
+  for (int c = 0; c < Vectors; c++) /* weights never change: no need to wait for them */
+    if (first + c * stride < n)
+      simt_load8(ISO_SCHEME_F32, o.weight, first + c * stride, weight[c]);
+  simt_wait_for_earlier();
+  const uint8_t *row = a.row(blockIdx.x);
+#pragma unroll
+  for (int c = 0; c < Vectors; c++)
+    if (first + c * stride < n)
+      simt_load8(a.scheme, row, first + c * stride, v[c]);
+  if (b.data) {
+    const uint8_t *other = b.row(blockIdx.x);
+    float w[Vectors][8];
+#pragma unroll
+    for (int c = 0; c < Vectors; c++)
+      if (first + c * stride < n)
+        simt_load8(b.scheme, other, first + c * stride, w[c]);
+#pragma unroll
+    for (int c = 0; c < Vectors; c++)
+      if (first + c * stride < n) {
+#pragma unroll
+        for (int j = 0; j < 8; j++)
+          v[c][j] = simt_rounded(o.x.scheme, v[c][j] + w[c][j]);
+        simt_store8(o.x.scheme, o.x.row(blockIdx.x), first + c * stride, v[c]);
+      }
   }
+#pragma unroll
+  for (int c = 0; c < Vectors; c++)
+    if (first + c * stride < n)
+#pragma unroll
+      for (int j = 0; j < 8; j++)
+        sum += v[c][j] * v[c][j];
   sum = simt_block_reduce(sum, shared, simt_sum());
   float scale = 1.0f / sqrtf(sum / (float)n + o.epsilon);
-  each_stored(o, x, o.y.row(blockIdx.x),
-              [&](int i, float v) { return v * scale * (o.weight[i] + o.weight_offset); });
+#pragma unroll
+  for (int c = 0; c < Vectors; c++)
+    if (first + c * stride < n) {
+#pragma unroll
+      for (int j = 0; j < 8; j++)
+        v[c][j] = v[c][j] * scale * (weight[c][j] + o.weight_offset);
+      simt_store8(o.y.scheme, o.y.row(blockIdx.x), first + c * stride, v[c]);
+    }
 }
 
 __global__ void layer_norm(operands o) {
@@ -127,8 +154,34 @@ iso_status run(iso_queue *queue, const iso_op_arguments *arguments, const char *
   return simt_launch_early(queue, name, kernel, dim3((unsigned)o.y.n_rows), dim3(block), 0, o);
 }
 
+bool is_by_eight(const simt_rows &rows) {
+  return rows.n_columns % 8 == 0 && rows.n_columns <= VECTOR_THREADS * 32 &&
+         simt_is_aligned(rows, 16);
+}
+
+/* Few threads that do much each: a block that is there early must find room beside others. The
+ * order of sums is that of 256 threads however few there are; matmul_few() has the same. */
+iso_status run_vectors(iso_queue *queue, const char *name, const operands &o, const simt_rows &a,
+                       const simt_rows &b) {
+  int64_t n = o.x.n_columns / 8;
+  unsigned block = simt_block_size(n, VECTOR_THREADS);
+  auto kernel = n <= VECTOR_THREADS       ? rms_norm_vectors<1>
+                : n <= 2 * VECTOR_THREADS ? rms_norm_vectors<2>
+                                          : rms_norm_vectors<4>;
+  return simt_launch_early(queue, name, kernel, dim3((unsigned)o.y.n_rows), dim3(block), 0, o, a,
+                           b);
+}
+
 iso_status run_rms_norm(iso_queue *queue, const iso_op_arguments *arguments) {
   auto *attributes = (const iso_rms_norm_attributes *)arguments->attributes;
+  operands o = {};
+  o.x = simt_rows_of(arguments->inputs[0]);
+  o.y = simt_rows_of(arguments->outputs[0]);
+  o.weight = (const float *)simt_address(arguments->inputs[1]);
+  o.epsilon = attributes->epsilon;
+  o.weight_offset = attributes->weight_offset;
+  if (o.y.n_rows > 0 && is_by_eight(o.x) && is_by_eight(o.y) && (uintptr_t)o.weight % 16 == 0)
+    return run_vectors(queue, "rms_norm", o, o.x, simt_rows{});
   return run(queue, arguments, "rms_norm", rms_norm, attributes->epsilon,
              attributes->weight_offset);
 }
@@ -149,25 +202,25 @@ const iso_kernel records[] = {
     SIMT_RECORD(SOFTMAX, "softmax.simt", launch_softmax),
 };
 
-bool is_by_four(const iso_tensor &tensor) {
-  return tensor.dims[tensor.n_dims - 1] % 4 == 0 && simt_is_aligned(simt_rows_of(tensor), 16);
-}
+bool is_by_eight(const iso_tensor &tensor) { return is_by_eight(simt_rows_of(tensor)); }
 
 } /* namespace */
 
 bool simt_add_rms_norm_fits(const simt_deferred_op *ops, uint32_t count) {
   const iso_op_arguments &add = ops[0].arguments;
   bool fits = add.inputs[1].n_dims == add.inputs[0].n_dims && add.outputs[0].dims[0] > 0 &&
-              is_by_four(add.inputs[0]) && is_by_four(add.inputs[1]) && is_by_four(add.outputs[0]);
+              is_by_eight(add.inputs[0]) && is_by_eight(add.inputs[1]) &&
+              is_by_eight(add.outputs[0]);
   if (count < 2 || !fits)
     return fits;
   const iso_op_arguments &norm = ops[1].arguments;
-  return simt_is_same(&norm.inputs[0], &add.outputs[0]) && is_by_four(norm.outputs[0]) &&
+  return simt_is_same(&norm.inputs[0], &add.outputs[0]) && is_by_eight(norm.outputs[0]) &&
+         (uintptr_t)simt_address(norm.inputs[1]) % 16 == 0 &&
          simt_is_apart(&norm.outputs[0], &add.inputs[0]) &&
          simt_is_apart(&norm.outputs[0], &add.inputs[1]);
 }
 
-iso_status simt_add_rms_norm(iso_queue *queue, const simt_deferred_op *ops) {
+iso_status simt_add_rms_norm(iso_queue *queue, const simt_deferred_op *ops, uint32_t) {
   const iso_op_arguments &add = ops[0].arguments, &norm = ops[1].arguments;
   auto *attributes = (const iso_rms_norm_attributes *)ops[1].attributes;
   operands o = {};
@@ -176,11 +229,8 @@ iso_status simt_add_rms_norm(iso_queue *queue, const simt_deferred_op *ops) {
   o.weight = (const float *)simt_address(norm.inputs[1]);
   o.epsilon = attributes->epsilon;
   o.weight_offset = attributes->weight_offset;
-  o.by_four = true;
-  unsigned block = simt_block_size(o.x.n_columns / 4, MOST_THREADS);
-  return simt_launch_early(queue, "add, rms_norm", add_rms_norm, dim3((unsigned)o.y.n_rows),
-                           dim3(block), 0, o, simt_rows_of(add.inputs[0]),
-                           simt_rows_of(add.inputs[1]));
+  return run_vectors(queue, "add, rms_norm", o, simt_rows_of(add.inputs[0]),
+                     simt_rows_of(add.inputs[1]));
 }
 
 SIMT_EXPORT_KERNELS(norm, records)

@@ -168,7 +168,7 @@ bool simt_rope_kv_write_fits(const simt_deferred_op *ops, uint32_t count) {
                        (ISO_SCHEME_BIT(kv.inputs[4].scheme) & SIMT_FLOATS));
 }
 
-iso_status simt_rope_kv_write(iso_queue *queue, const simt_deferred_op *ops) {
+iso_status simt_rope_kv_write(iso_queue *queue, const simt_deferred_op *ops, uint32_t) {
   const iso_op_arguments &kv = ops[2].arguments;
   fused f = {};
   f.q = operands_of(&ops[0].arguments, ops[0].attributes);

@@ -33,7 +33,8 @@ constexpr iso_scheme_mask SIMT_ALL = ~(iso_scheme_mask)0;
     .activations = SIMT_FLOATS, .layout = ISO_LAYOUT_PLAIN, .rank = 0, .launch = function          \
   }
 
-/* ---- Operands --------------------------------------------------------------------------------- */
+/* ---- Operands ---------------------------------------------------------------------------------
+ */
 
 /* An operand as rows: all dimensions but the last, which is contiguous. Neighbouring dimensions
  * that one stride can walk are joined, so that nearly every operand has a single one. */
@@ -96,7 +97,8 @@ static inline bool simt_is_aligned(const simt_rows &rows, uint64_t bytes) {
   return (bits & (bytes - 1)) == 0;
 }
 
-/* ---- Values ------------------------------------------------------------------------------------ */
+/* ---- Values ------------------------------------------------------------------------------------
+ */
 
 /* Plain floats whose type is known when the kernel is compiled ... */
 __device__ inline float simt_to_float(float value) { return value; }
@@ -178,6 +180,29 @@ __device__ inline void simt_store4(iso_scheme scheme, void *row, int64_t i, cons
   *(uint2 *)((uint16_t *)row + i) = make_uint2(words[0], words[1]);
 }
 
+/* Eight values from column i on, a multiple of 8, likewise. */
+__device__ inline void simt_load8(iso_scheme scheme, const void *row, int64_t i, float out[8]) {
+  if (scheme == ISO_SCHEME_F32) {
+    simt_load4(scheme, row, i, out);
+    simt_load4(scheme, row, i + 4, out + 4);
+    return;
+  }
+  uint4 bits = *(const uint4 *)((const uint16_t *)row + i);
+  simt_load4(scheme, &bits.x, 0, out);
+  simt_load4(scheme, &bits.z, 0, out + 4);
+}
+__device__ inline void simt_store8(iso_scheme scheme, void *row, int64_t i, const float in[8]) {
+  if (scheme == ISO_SCHEME_F32) {
+    simt_store4(scheme, row, i, in);
+    simt_store4(scheme, row, i + 4, in + 4);
+    return;
+  }
+  uint4 bits;
+  simt_store4(scheme, &bits.x, 0, in);
+  simt_store4(scheme, &bits.z, 0, in + 4);
+  *(uint4 *)((uint16_t *)row + i) = bits;
+}
+
 /* Two values from column i on, which is even, in a row that starts at a multiple of 8 bytes. */
 __device__ inline void simt_store2(iso_scheme scheme, void *row, int64_t i, float a, float b) {
   if (scheme == ISO_SCHEME_F32) {
@@ -189,7 +214,8 @@ __device__ inline void simt_store2(iso_scheme scheme, void *row, int64_t i, floa
   }
 }
 
-/* ---- Reductions --------------------------------------------------------------------------------- */
+/* ---- Reductions ---------------------------------------------------------------------------------
+ */
 
 struct simt_sum {
   template <typename T> __device__ T operator()(T a, T b) const { return a + b; }

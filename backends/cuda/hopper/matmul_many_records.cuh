@@ -36,10 +36,12 @@ static inline uint64_t matmul_many_scratch(const iso_device *, const iso_op_argu
 
 template <typename W>
 iso_status matmul_many_record_launch(iso_queue *queue, const iso_op_arguments *arguments) {
-  matmul_few_arguments few = matmul_read(arguments);
+  const iso_tensor &weight = arguments->inputs[1];
   matmul_many_arguments a = {};
-  a.x = few.x, a.y = few.y, a.bias = few.bias, a.weight = few.weight;
-  a.n_features = few.n_features, a.n_columns = few.n_columns, a.n_rows = few.n_rows;
+  a.x = simt_rows_of(arguments->inputs[0]);
+  a.y = simt_rows_of(arguments->outputs[0]);
+  a.bias = (const float *)simt_address(arguments->inputs[2]), a.weight = simt_address(weight);
+  a.n_features = weight.dims[0], a.n_columns = weight.dims[1], a.n_rows = a.y.n_rows;
   return matmul_many_run<W>(queue, "matmul.packed.many", simt_workspace(arguments), a);
 }
 
@@ -70,14 +72,17 @@ static inline uint64_t grouped_many_scratch(const iso_device *, const iso_op_arg
 
 template <typename W>
 iso_status grouped_many_launch(iso_queue *queue, const iso_op_arguments *arguments) {
-  matmul_few_arguments few = grouped_read(arguments);
+  const iso_tensor &weight = arguments->inputs[1], &experts = arguments->inputs[2];
   matmul_many_arguments a = {};
-  a.x = few.x, a.y = few.y, a.weight = few.weight;
-  a.n_features = few.n_features, a.n_columns = few.n_columns, a.n_rows = few.n_rows;
-  a.n_experts = few.n_experts, a.n_choices = few.n_choices, a.shares_x = few.shares_x;
+  a.x = simt_rows_of(arguments->inputs[0]);
+  a.y = simt_rows_of(arguments->outputs[0]);
+  a.weight = simt_address(weight);
+  a.n_features = weight.dims[1], a.n_columns = weight.dims[2], a.n_rows = a.y.n_rows;
+  a.n_experts = (int32_t)weight.dims[0], a.n_choices = (int32_t)experts.dims[1];
+  a.shares_x = arguments->inputs[0].dims[1] == 1;
   a.expert_bytes = matmul_records<W>::expert_bytes(a.n_features, a.n_columns);
   return matmul_many_run_grouped<W>(queue, "grouped_matmul.many", simt_workspace(arguments),
-                                    few.experts, a);
+                                    (const int32_t *)simt_address(experts), a);
 }
 
 #define GROUPED_MANY_RECORD(SCHEME, scheme)                                                        \
