@@ -1,4 +1,4 @@
-/* paged_attention on AMX tiles where a few rows read bf16 caches, else as tier avx512 does. */
+/* paged_attention on AMX tiles where many rows read bf16 caches, else as tier avx512 does. */
 #if !defined(TIER)
 #define TIER amx
 #endif
