@@ -55,7 +55,7 @@ static void test_cache_type(void **state) {
   const struct {
     const char *activation, *asked, *in_force; /* NULL: refused */
   } cases[] = {{NULL, NULL, "f32"},     {"bf16", NULL, "bf16"}, {"bf16", "q8_0", "q8_0"},
-               {"int8", NULL, "f32"},   {NULL, "q4_0", NULL},   {NULL, "i32", NULL},
+               {"int8", NULL, "bf16"},   {NULL, "q4_0", NULL},   {NULL, "i32", NULL},
                {NULL, "nothing", NULL}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     iso_runtime_options options = {.activation = cases[i].activation, .kv_type = cases[i].asked};
