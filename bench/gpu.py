@@ -113,7 +113,8 @@ class Bench:
         done = subprocess.run([self.options.torch_python, script], capture_output=True, text=True,
                               timeout=300)
         if done.returncode != 0:
-            sys.exit(f"{script}: {done.stderr.strip()[-400:]}")
+            print(f"{script}: {done.stderr.strip()[-400:]}", file=sys.stderr)
+            return [], "failed"
         found = json.loads(done.stdout.splitlines()[-1])
         return [(name, run["what"], f"{run['us']:.1f}" if run["us"] else "not there")
                 for name, runs in found["rows"].items() for run in runs], found["torch"]
