@@ -88,15 +88,7 @@ iso_status launch(iso_queue *queue, const iso_op_arguments *arguments) {
                            (int32_t *)simt_address(arguments->outputs[0]));
 }
 
-const iso_kernel records[] = {{.size = sizeof(iso_kernel),
-                               .op = ISO_OP_ARGMAX,
-                               .name = "argmax.simt",
-                               .schemes = SIMT_ALL,
-                               .activations = SIMT_FLOATS,
-                               .layout = ISO_LAYOUT_PLAIN,
-                               .rank = 0,
-                               .workspace = workspace,
-                               .launch = launch}};
+const iso_kernel records[] = {SIMT_SCRATCH_RECORD(ARGMAX, "argmax.simt", workspace, launch)};
 
 } /* namespace */
 

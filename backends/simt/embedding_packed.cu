@@ -84,6 +84,14 @@ template <typename W> iso_status launch(iso_queue *queue, const iso_op_arguments
                            dim3(SUBGROUPS * 32), 0, o);
 }
 
+template <typename W>
+iso_refusal check(const iso_device *, const iso_op_arguments *, const char **out_detail) {
+  if (!W::float8)
+    return ISO_ACCEPTED;
+  *out_detail = "packed for products, a NaN among 128 numbers takes the others with it";
+  return ISO_REFUSED_SCHEME;
+}
+
 #define RECORD(SCHEME, scheme, ...)                                                                \
   {.size = sizeof(iso_kernel),                                                                     \
    .op = ISO_OP_EMBEDDING,                                                                         \
@@ -92,6 +100,7 @@ template <typename W> iso_status launch(iso_queue *queue, const iso_op_arguments
    .activations = SIMT_FLOATS,                                                                     \
    .layout = MATMUL_LAYOUT_PACKED,                                                                 \
    .rank = -1,                                                                                     \
+   .check = check<matmul_##scheme>,                                                                \
    .packed_bytes = matmul_records<matmul_##scheme>::packed_bytes,                                  \
    .pack = matmul_records<matmul_##scheme>::pack,                                                  \
    .launch = launch<matmul_##scheme>},

@@ -786,15 +786,7 @@ iso_status launch(iso_queue *queue, const iso_op_arguments *arguments) {
   return simt_launch_early(queue, "sample: draw", draw, rows, dim3(THREADS), 0, o);
 }
 
-const iso_kernel records[] = {{.size = sizeof(iso_kernel),
-                               .op = ISO_OP_SAMPLE,
-                               .name = "sample.simt",
-                               .schemes = SIMT_ALL,
-                               .activations = SIMT_FLOATS,
-                               .layout = ISO_LAYOUT_PLAIN,
-                               .rank = 0,
-                               .workspace = workspace,
-                               .launch = launch}};
+const iso_kernel records[] = {SIMT_SCRATCH_RECORD(SAMPLE, "sample.simt", workspace, launch)};
 
 } /* namespace */
 

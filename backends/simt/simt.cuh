@@ -33,6 +33,14 @@ constexpr iso_scheme_mask SIMT_ALL = ~(iso_scheme_mask)0;
     .activations = SIMT_FLOATS, .layout = ISO_LAYOUT_PLAIN, .rank = 0, .launch = function          \
   }
 
+/* The same with scratch. */
+#define SIMT_SCRATCH_RECORD(OP, record_name, scratch, function)                                    \
+  {                                                                                                \
+    .size = sizeof(iso_kernel), .op = ISO_OP_##OP, .name = record_name, .schemes = SIMT_ALL,       \
+    .activations = SIMT_FLOATS, .layout = ISO_LAYOUT_PLAIN, .rank = 0, .workspace = scratch,       \
+    .launch = function                                                                             \
+  }
+
 /* ---- Operands ---------------------------------------------------------------------------------
  */
 

@@ -7,7 +7,7 @@
  *    another: by at most u |x|, u = 2^-11 for f16 and 2^-8 for bf16;
  *  - for block-quantized weights, activations may be rounded to 8 bits, with one scale for up to
  *    256 neighbours of a row: by at most d / 2, d = max |x| / 127 over them. With operand_bits 8
- *    the weights may be, too, and a scale may be for 512.
+ *    the weights may be, too.
  * Taking each rounding error as uniform between its bounds [-e, e], its variance is e^2 / 3, so
  * the `deviation` of a result is sqrt(sum over k of w_k^2 e_k^2 / 3). Errors of different k are
  * independent, so the sum over k is close to normal, and a result beyond six deviations, or a row
@@ -20,8 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Most elements that share an 8-bit scale. */
-enum { ACTIVATION_GROUP = 256, OPERAND_GROUP = 512 };
+enum { SCALE_GROUP = 256 }; /* most elements that share an 8-bit scale */
 
 static bool rounds_both(const iso_case *test) {
   return test->arguments.op == ISO_OP_MATMUL && test->attributes.matmul.operand_bits == 8;
@@ -61,10 +60,9 @@ static void to_variance(float *values, int64_t n_rows, int64_t n_columns, const 
   iso_scheme weight = test->arguments.inputs[1].scheme;
   bool block = iso_scheme_get_info(weight)->kind == ISO_SCHEME_KIND_BLOCK;
   double rounding = float_rounding(activation, weight);
-  int64_t group = rounds_both(test) ? OPERAND_GROUP : ACTIVATION_GROUP;
   for (int64_t start = 0; start < n_rows * n_columns;) {
     int64_t left = n_columns - start % n_columns;
-    int64_t n = left < group ? left : group;
+    int64_t n = left < SCALE_GROUP ? left : SCALE_GROUP;
     double largest = 0;
     for (int64_t i = 0; i < n; i++)
       largest = fmax(largest, fabs(values[start + i]));

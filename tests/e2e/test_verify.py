@@ -35,13 +35,13 @@ class Agreement(unittest.TestCase):
                 self.assertTrue(found["agrees"] and host["agrees"] and cpu["agrees"], cpu["verdict"])
                 self.assertEqual(cpu["logits"]["same_likeliest"], cpu["logits"]["rows"])
                 self.assertEqual(cpu["logits"]["rows"], found["n_prompt"])
-                # Products of quantized weights round activations to 15 bits.
-                quantized = name.startswith("quantized-")
-                self.assertLess(cpu["logits"]["divergence_worst"], 1e-6 if quantized else 1e-8)
+                # Products of integers round activations to 15 bits; those of FP8 do not.
+                integers = name.startswith("quantized-") and "fp8" not in name
+                self.assertLess(cpu["logits"]["divergence_worst"], 1e-7 if integers else 1e-8)
                 self.assertNotIn("first_difference", cpu["greedy"])
                 self.assertGreater(cpu["greedy"]["tokens"], 0)
                 worst = max(row["worst_op"]["op_error"] for row in cpu["layers"])
-                self.assertLess(worst, 1e-4 if quantized else 1e-5)
+                self.assertLess(worst, 1e-4 if integers else 1e-5)
 
     def test_every_layer_has_a_row(self):
         cpu = verify(LLAMA)["devices"][1]

@@ -100,12 +100,31 @@ static void run(const iso_kernel *kernel, iso_op_arguments *arguments) {
   cpu.backend->memory->free(cpu.device, arguments->workspace);
 }
 
-/* The products of one row, against those in double. */
-typedef void (*row_check)(iso_scheme scheme, const float *y, const float *x, const float *weights,
-                          int64_t n, int64_t k);
+/* The variance of what rounding adds to the term x w, given the largest of each side in the row. */
+typedef double (*rounding_of)(iso_scheme scheme, double x, double w, double most_x, double most_w);
+
+/* The products of one row, against those in double: errors are evenly spread. */
+static void check_row(iso_scheme scheme, const float *y, const float *x, const float *weights,
+                      int64_t n, int64_t k, rounding_of rounding) {
+  double most_x = largest(x, k);
+  for (int64_t j = 0; j < n; j++) {
+    const float *w = weights + j * k;
+    double most_w = largest(w, k), sum = 0, squares = 0, terms = 0;
+    for (int64_t i = 0; i < k; i++) {
+      double term = (double)x[i] * (double)w[i];
+      sum += term;
+      terms += fabs(term);
+      squares += rounding(scheme, (double)x[i], (double)w[i], most_x, most_w);
+    }
+    double allowed = 6 * sqrt(squares) + 4e-7 * terms;
+    if (!(fabs((double)y[j] - sum) <= allowed))
+      fail_msg("%s: feature %d is %g, not %g (%g allowed)", iso_scheme_get_info(scheme)->name,
+               (int)j, (double)y[j], sum, allowed);
+  }
+}
 
 static void check_matmul(const char *record, uint32_t operand_bits, iso_scheme scheme, int64_t m,
-                         int64_t n, int64_t k, row_check check_row) {
+                         int64_t n, int64_t k, rounding_of rounding) {
   const iso_kernel *kernel = find_record(record);
   float *weights = malloc((size_t)(n * k) * sizeof(float));
   iso_buffer *packed = make_weight(scheme, 2, (const int64_t[]){n, k}, weights);
@@ -127,7 +146,7 @@ static void check_matmul(const char *record, uint32_t operand_bits, iso_scheme s
       .buffer = y, .scheme = ISO_SCHEME_F32, .n_dims = 2, .dims = {m, n}, .strides = {n * 4, 4}};
   run(kernel, &arguments);
   for (int64_t i = 0; i < m; i++)
-    check_row(scheme, y_values + i * n, x_values + i * k, weights, n, k);
+    check_row(scheme, y_values + i * n, x_values + i * k, weights, n, k, rounding);
   for (int i = 0; i < 64; i++)
     assert_int_equal(y->data[m * n * 4 + i], 0xff);
   iso_buffer *buffers[] = {packed, x, y};

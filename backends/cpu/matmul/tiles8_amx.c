@@ -35,15 +35,12 @@
 
 #include "backends/cpu/matmul/tile_codes.inc"
 
-#define PANEL_ROWS 16
 /* Rows of a call, over which scaling overlaps with products. */
 #define CALL_ROWS 256
 
 /* ---- BF16 weights --------------------------------------------------------------------------- */
 
 #define BF16_STRETCH 256
-/* 64 columns of packed weights, pairs of elements. */
-#define BF16_ROW_BYTES 256
 
 static void bf16_prepare(const iso_product_kernel *kernel, const float *x, int64_t count,
                          int64_t row, const iso_panel *panel) {
@@ -53,45 +50,14 @@ static void bf16_prepare(const iso_product_kernel *kernel, const float *x, int64
     vec_store(out, (vec)_mm512_cvtne2ps_pbh(vecf_load(x + k + 16), vecf_load(x + k)));
 }
 
-/* A panel times 64 columns. */
-INLINE void bf16_panel(const uint8_t *x, const uint8_t *weights, int64_t count, float *sums) {
-  enum { ROW_BYTES = ISO_CPU_FLOAT_ROWS * sizeof(float) };
-  tile_load(0, sums, ROW_BYTES);
-  tile_load(1, sums + 16, ROW_BYTES);
-  tile_load(2, sums + 32, ROW_BYTES);
-  tile_load(3, sums + 48, ROW_BYTES);
-  for (int64_t k = 0; k < count; k += 32, weights += 16 * BF16_ROW_BYTES) {
-    tile_load(4, x, 64);
-    tile_load(5, weights, BF16_ROW_BYTES);
-    tile_dot_bf16(0, 4, 5);
-    tile_load(5, weights + 64, BF16_ROW_BYTES);
-    tile_dot_bf16(1, 4, 5);
-    tile_load(5, weights + 128, BF16_ROW_BYTES);
-    tile_dot_bf16(2, 4, 5);
-    tile_load(5, weights + 192, BF16_ROW_BYTES);
-    tile_dot_bf16(3, 4, 5);
-    x += TILE_BYTES;
-  }
-  tile_store(0, sums, ROW_BYTES);
-  tile_store(1, sums + 16, ROW_BYTES);
-  tile_store(2, sums + 32, ROW_BYTES);
-  tile_store(3, sums + 48, ROW_BYTES);
-}
-
 static void bf16_many(const uint8_t *weights, uint64_t stride, int64_t n_groups, int64_t count,
                       const iso_panel *panel, float *sums) {
   (void)stride, (void)n_groups;
-  tile_fence();
-  for (int64_t row = 0; row < panel->rows; row += PANEL_ROWS)
-    bf16_panel(panel->values + row * count * (int64_t)sizeof(uint16_t), weights, count,
-               sums + row * ISO_CPU_FLOAT_ROWS);
+  bf16_panels(weights, count, 1, panel, sums);
 }
 
 /* ---- Quantized activations ------------------------------------------------------------------ */
 
-/* Elements that share a scale on both sides, and of a step. */
-#define STRETCH 256
-#define STEP 64
 #define TILE_GROUPS 3
 #define WIDTH (TILE_GROUPS * GROUP)
 /* An expanded stretch of a group: a tile for each step, then the scales of 16 columns. */
@@ -155,19 +121,8 @@ INLINE void requantize_portion(scheme_traits traits, const uint8_t *halves, cons
 
 INLINE void expand(scheme_traits traits, const uint8_t *group, int64_t begin, int64_t count,
                    uint8_t *out) {
-  vecf bound = vecf_zero(), poison = vecf_zero();
-#define BOUND(halves, portion, k)                                                                  \
-  bound_portion(traits, 2 * center_of(traits) - 1, halves, portion, &bound, &poison)
-  FOR_PORTIONS(traits, group, begin, count, BOUND);
-#undef BOUND
-  const vecf maximum = _mm512_set1_ps((float)LARGEST);
-  __mmask16 some = _mm512_cmp_ps_mask(bound, _mm512_set1_ps(1e-30f), _CMP_NLT_UQ);
-  vecf inverse = _mm512_maskz_div_ps(some, maximum, bound);
-  vecf_store((float *)(void *)(out + STRETCH_CODES),
-             _mm512_add_ps(_mm512_maskz_div_ps(some, bound, maximum), poison));
-#define REQUANTIZE(halves, portion, k) requantize_portion(traits, halves, portion, inverse, out, k)
-  FOR_PORTIONS(traits, group, begin, count, REQUANTIZE);
-#undef REQUANTIZE
+  expand_stretch(traits, 2 * center_of(traits) - 1, LARGEST, requantize_portion, group, begin,
+                 count, out, (float *)(void *)(out + STRETCH_CODES));
 }
 
 /* ---- Quantized products --------------------------------------------------------------------- */
@@ -236,13 +191,6 @@ static void int8_many(const uint8_t *weights, uint64_t stride, int64_t n_groups,
   add_rows(tiles[(n + 1) % 2], 0, 16, scale, scales, sums);
 }
 
-#define DEFINE_EXPAND(NAME, name, block, parts, sub, offset, minimum, half_bytes, byte_bytes,      \
-                      code_bytes, class)                                                           \
-  static void name##_expand(const uint8_t *group, int64_t begin, int64_t count, uint8_t *out) {    \
-    expand((scheme_traits){block, parts, sub, offset, minimum, half_bytes, byte_bytes, code_bytes, \
-                           name##_codes, name##_scales},                                           \
-           group, begin, count, out);                                                              \
-  }
 INTEGER_SCHEMES(DEFINE_EXPAND)
 
 #define QUANTIZED_KERNEL(NAME, name, block, parts, sub, offset, minimum, half_bytes, byte_bytes,   \

@@ -36,7 +36,6 @@
 
 #include "backends/cpu/matmul/tile_codes.inc"
 
-#define PANEL_ROWS 16
 #define PANEL_STEP_BYTES (2 * TILE_BYTES)
 /* Rows of a call. */
 #define CALL_ROWS 96
@@ -44,8 +43,6 @@
 /* ---- BF16 weights --------------------------------------------------------------------------- */
 
 #define BF16_STRETCH 128
-/* 64 columns of packed weights, pairs of elements. */
-#define BF16_ROW_BYTES 256
 
 /* What a number rounded to bf16 leaves; nothing where that is not finite. */
 INLINE vecf rest_of(vecf value, vec rounded) {
@@ -71,46 +68,14 @@ static void bf16_prepare(const iso_product_kernel *kernel, const float *x, int64
   }
 }
 
-/* A panel times 64 columns: the low parts of a step, then the high ones. */
-INLINE void bf16_panel(const uint8_t *x, const uint8_t *weights, int64_t count, float *sums) {
-  enum { ROW_BYTES = ISO_CPU_FLOAT_ROWS * sizeof(float) };
-  tile_load(0, sums, ROW_BYTES);
-  tile_load(1, sums + 16, ROW_BYTES);
-  tile_load(2, sums + 32, ROW_BYTES);
-  tile_load(3, sums + 48, ROW_BYTES);
-  for (int64_t k = 0; k < count; k += 32, x += PANEL_STEP_BYTES, weights += 16 * BF16_ROW_BYTES)
-#pragma GCC unroll 2
-    for (int plane = 1; plane >= 0; plane--) {
-      tile_load(4, x + plane * TILE_BYTES, 64);
-      tile_load(5, weights, BF16_ROW_BYTES);
-      tile_dot_bf16(0, 4, 5);
-      tile_load(5, weights + 64, BF16_ROW_BYTES);
-      tile_dot_bf16(1, 4, 5);
-      tile_load(5, weights + 128, BF16_ROW_BYTES);
-      tile_dot_bf16(2, 4, 5);
-      tile_load(5, weights + 192, BF16_ROW_BYTES);
-      tile_dot_bf16(3, 4, 5);
-    }
-  tile_store(0, sums, ROW_BYTES);
-  tile_store(1, sums + 16, ROW_BYTES);
-  tile_store(2, sums + 32, ROW_BYTES);
-  tile_store(3, sums + 48, ROW_BYTES);
-}
-
 static void bf16_many(const uint8_t *weights, uint64_t stride, int64_t n_groups, int64_t count,
                       const iso_panel *panel, float *sums) {
   (void)stride, (void)n_groups;
-  tile_fence();
-  for (int64_t row = 0; row < panel->rows; row += PANEL_ROWS)
-    bf16_panel(panel->values + row * count * 2 * (int64_t)sizeof(uint16_t), weights, count,
-               sums + row * ISO_CPU_FLOAT_ROWS);
+  bf16_panels(weights, count, 2, panel, sums);
 }
 
 /* ---- Quantized activations ------------------------------------------------------------------ */
 
-/* Elements that share a scale on both sides, and of a step. */
-#define STRETCH 256
-#define STEP 64
 /* An expanded stretch of a group: for each step a tile of high and one of low planes, then the
  * scales of 16 columns. */
 #define STRETCH_CODES (STRETCH / STEP * 2 * TILE_BYTES)
@@ -196,22 +161,11 @@ INLINE void requantize_portion(scheme_traits traits, const uint8_t *halves, cons
   }
 }
 
+/* The bound is for a little more than the largest code, so that ratios have 15 bits. */
 INLINE void expand(scheme_traits traits, const uint8_t *group, int64_t begin, int64_t count,
                    uint8_t *out) {
-  vecf bound = vecf_zero(), poison = vecf_zero();
-/* A little more than the largest code, so that ratios have 15 bits. */
-#define BOUND(halves, portion, k)                                                                  \
-  bound_portion(traits, 2 * center_of(traits), halves, portion, &bound, &poison)
-  FOR_PORTIONS(traits, group, begin, count, BOUND);
-#undef BOUND
-  const vecf maximum = _mm512_set1_ps((float)ISO_ACTIVATION_MAXIMUM);
-  __mmask16 zero = _mm512_cmp_ps_mask(bound, _mm512_set1_ps(1e-30f), _CMP_LT_OQ);
-  vecf inverse = _mm512_maskz_div_ps(_mm512_knot(zero), maximum, bound);
-  vecf_store((float *)(void *)(out + STRETCH_CODES),
-             _mm512_add_ps(_mm512_maskz_div_ps(_mm512_knot(zero), bound, maximum), poison));
-#define REQUANTIZE(halves, portion, k) requantize_portion(traits, halves, portion, inverse, out, k)
-  FOR_PORTIONS(traits, group, begin, count, REQUANTIZE);
-#undef REQUANTIZE
+  expand_stretch(traits, 2 * center_of(traits), (float)ISO_ACTIVATION_MAXIMUM, requantize_portion,
+                 group, begin, count, out, (float *)(void *)(out + STRETCH_CODES));
 }
 
 /* ---- Quantized products --------------------------------------------------------------------- */
@@ -274,13 +228,6 @@ static void int8_many(const uint8_t *weights, uint64_t stride, int64_t n_groups,
   }
 }
 
-#define DEFINE_EXPAND(NAME, name, block, parts, sub, offset, minimum, half_bytes, byte_bytes,      \
-                      code_bytes, class)                                                           \
-  static void name##_expand(const uint8_t *group, int64_t begin, int64_t count, uint8_t *out) {    \
-    expand((scheme_traits){block, parts, sub, offset, minimum, half_bytes, byte_bytes, code_bytes, \
-                           name##_codes, name##_scales},                                           \
-           group, begin, count, out);                                                              \
-  }
 INTEGER_SCHEMES(DEFINE_EXPAND)
 
 #define QUANTIZED_KERNEL(NAME, name, block, parts, sub, offset, minimum, half_bytes, byte_bytes,   \
