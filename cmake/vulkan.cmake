@@ -28,9 +28,9 @@ set(made ${PROJECT_BINARY_DIR}/vulkan_shaders)
 file(MAKE_DIRECTORY ${made})
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${folder}/shaders.def)
 file(STRINGS ${folder}/shaders.def lines REGEX "^VULKAN_(KEPT_)?SHADERS?\\(")
-# Of the schemes of weights, those that GGUF files hold; the groups of 128 are not taken.
+# The schemes of weights.
 file(STRINGS ${PROJECT_SOURCE_DIR}/include/isomer/schemes.def schemes
-  REGEX "^ISO_SCHEME\\([A-Z0-9_]+, [a-z0-9_]+, [0-9]+,.*(PLAIN_FLOAT|BLOCK)\\)")
+  REGEX "^ISO_SCHEME\\([A-Z0-9_]+, [a-z0-9_]+, -?[0-9]+,.*(PLAIN_FLOAT|BLOCK)\\)")
 list(TRANSFORM schemes REPLACE "^ISO_SCHEME\\(([A-Z0-9_]+),.*" "\\1")
 set(header "/* Made from backends/vulkan/shaders.def. */\n#include <stdint.h>\n")
 set(outputs)

@@ -19,6 +19,9 @@
   [ISO_SCHEME_Q4_K] = VULKAN_SHADER_##family##_q4_k,                                               \
   [ISO_SCHEME_Q5_K] = VULKAN_SHADER_##family##_q5_k,                                               \
   [ISO_SCHEME_Q6_K] = VULKAN_SHADER_##family##_q6_k,                                               \
-  [ISO_SCHEME_IQ4_NL] = VULKAN_SHADER_##family##_iq4_nl
+  [ISO_SCHEME_IQ4_NL] = VULKAN_SHADER_##family##_iq4_nl,                                           \
+  [ISO_SCHEME_I8_G128] = VULKAN_SHADER_##family##_i8_g128,                                         \
+  [ISO_SCHEME_F8_G128] = VULKAN_SHADER_##family##_f8_g128,                                         \
+  [ISO_SCHEME_I4_G128] = VULKAN_SHADER_##family##_i4_g128
 
 #endif

@@ -22,7 +22,7 @@ WHOLE = ["glu", "activate", "add", "soft_cap", "convert", "rms_norm", "layer_nor
          "quantize_rows", "grouped_matmul"]
 # Of the others, what takes each path once: few rows and many, odd sizes, every scheme.
 SCHEMES = ["f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "q2_k", "q3_k", "q4_k",
-           "q5_k", "q6_k", "iq4_nl"]
+           "q5_k", "q6_k", "iq4_nl", "i8_g128", "f8_g128", "i4_g128"]
 CASES = [f"matmul *={rows} N=33 K=512 weight={scheme}" for scheme in SCHEMES for rows in (3, 17)] + [
     f"embedding T=5 V=33 D=512 table={scheme} rows=bf16 scale=2" for scheme in SCHEMES] + [
     "matmul *=1 N=1030 K=7 weight=f16 rows=f32",
@@ -92,9 +92,8 @@ class Kernels(unittest.TestCase):
     def test_whole_grids(self):
         for op in WHOLE:
             with self.subTest(op):
-                # Super-blocks are encoded on the host; experts in groups of 128 are not taken.
-                self.assertEqual(self.check("--op", op)["refused"] > 0,
-                                 op in ("quantize_rows", "grouped_matmul"))
+                # Super-blocks and groups of 128 are encoded on the host.
+                self.assertEqual(self.check("--op", op)["refused"] > 0, op == "quantize_rows")
 
     def test_cases(self):
         for case in CASES:
@@ -111,10 +110,6 @@ class Models(unittest.TestCase):
             elif not os.path.isdir(path) or name.startswith("__"):
                 continue
             with self.subTest(name):
-                if name.startswith("quantized-"): # groups of 128
-                    done = run("verify", path, "--devices", "cpu,vulkan:0", "-t", 2, code=1)
-                    self.assertIn("refuses the scheme", done.stderr)
-                    continue
                 done = run("verify", path, "--devices", "cpu,vulkan:0", "-t", 2, "--json")
                 device = json.loads(done.stdout)["devices"][1]
                 self.assertTrue(device["agrees"], device["verdict"])

@@ -55,6 +55,14 @@
 #define BLOCK_BYTES 210
 #define SCALE_AT 208
 #define HALF 64
+#elif defined(SCHEME_I8_G128) || defined(SCHEME_F8_G128)
+#define BLOCK_ELEMENTS 128
+#define BLOCK_BYTES 132
+#define HALF 4
+#elif defined(SCHEME_I4_G128)
+#define BLOCK_ELEMENTS 128
+#define BLOCK_BYTES 68
+#define HALF 32
 #elif defined(SCHEME_F32)
 #define BLOCK_ELEMENTS 1
 #define BLOCK_BYTES 4
@@ -289,16 +297,55 @@ Group decode(WeightRow row, uint span, uint j, uint n_columns) {
   return Group(bytes_of(word & 0x0f0f0f0fu | (high & 0x03030303u) << 4),
                bytes_of(word >> 4 & 0x0f0f0f0fu | high & 0x30303030u), scale, -32 * scale);
 }
+
+#elif defined(SCHEME_I8_G128)
+Group decode(WeightRow row, uint span, uint j, uint n_columns) {
+  uint64_t rest = rest_of(row, span / SPANS);
+  uint at = 1 + span % SPANS * 2;
+  return Group(signed_bytes_of(word_of(rest, at)), signed_bytes_of(word_of(rest, at + 1)),
+               vec2(uintBitsToFloat(word_of(rest, 0))), vec2(0));
+}
+
+#elif defined(SCHEME_F8_G128)
+/* Exact whatever the device does with subnormals, and NaN for the codes that are. */
+float e4m3_to_float(uint code) {
+  uint magnitude = code & 0x7fu;
+  float value = magnitude < 8 ? float(magnitude) * 0.001953125 /* 2^-9 */
+                              : uintBitsToFloat((magnitude << 20) + (120u << 23));
+  value = magnitude == 0x7fu ? uintBitsToFloat(0x7fc00000u) : value;
+  return uintBitsToFloat(floatBitsToUint(value) | (code & 0x80u) << 24);
+}
+vec4 e4m3_of(uint word) {
+  return vec4(e4m3_to_float(word & 255u), e4m3_to_float(word >> 8 & 255u),
+              e4m3_to_float(word >> 16 & 255u), e4m3_to_float(word >> 24));
+}
+Group decode(WeightRow row, uint span, uint j, uint n_columns) {
+  uint64_t rest = rest_of(row, span / SPANS);
+  uint at = 1 + span % SPANS * 2;
+  return Group(e4m3_of(word_of(rest, at)), e4m3_of(word_of(rest, at + 1)),
+               vec2(uintBitsToFloat(word_of(rest, 0))), vec2(0));
+}
+
+#elif defined(SCHEME_I4_G128)
+/* The low 5 bits of word 0 are the zero point, the rest the scale. */
+Group decode(WeightRow row, uint span, uint j, uint n_columns) {
+  uint64_t rest = rest_of(row, span / SPANS);
+  uint line = word_of(rest, 0), word = word_of(rest, 1 + 8 * (span % SPANS) + j);
+  float scale = uintBitsToFloat(line & ~31u);
+  return Group(bytes_of(word & 0x0f0f0f0fu), bytes_of(word >> 4 & 0x0f0f0f0fu), vec2(scale),
+               vec2(-float(line & 31u) * scale));
+}
 #endif
 
-/* The products of a group with low and high, whose sums are low_sum and high_sum. Blocks of 32 have
- * one scale. */
+/* The products of a group with low and high, whose sums are low_sum and high_sum. Blocks of 32 and
+ * of 128 have one scale. */
 float group_product(Group group, vec4 low, vec4 high, float low_sum, float high_sum) {
 #if BLOCK_ELEMENTS == 1
   return dot(group.low, low) + dot(group.high, high);
-#elif defined(SCHEME_Q8_0) || defined(SCHEME_IQ4_NL)
+#elif defined(SCHEME_Q8_0) || defined(SCHEME_IQ4_NL) || defined(SCHEME_I8_G128) ||                 \
+    defined(SCHEME_F8_G128)
   return group.scale.x * (dot(group.low, low) + dot(group.high, high));
-#elif BLOCK_ELEMENTS == 32
+#elif BLOCK_ELEMENTS == 32 || BLOCK_ELEMENTS == 128
   return group.scale.x * (dot(group.low, low) + dot(group.high, high)) +
          group.bias.x * (low_sum + high_sum);
 #else
