@@ -231,8 +231,10 @@ iso_status iso_registry_find(iso_registry *registry, const char *name,
   for (uint32_t i = 0; i < registry->count && used < sizeof known; i++)
     used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "",
                              registry->entries[i]->name);
-  return iso_fail(ISO_ERROR_NOT_FOUND, "there is no backend \"%s\"; known are: %s", name,
-                  *known ? known : "none");
+  return iso_fail(ISO_ERROR_NOT_FOUND,
+                  "there is no backend \"%s\"; known are: %s; for another put the folder of its "
+                  "libisomer-NAME.so into ISOMER_BACKEND_PATH",
+                  name, *known ? known : "none");
 }
 
 iso_status iso_backend_enumerate(const iso_loaded_backend *backend, iso_device_info **out_infos,
