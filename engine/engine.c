@@ -257,7 +257,7 @@ static iso_status finish_running(iso_engine *engine) {
   engine->us_per_token = engine->us_per_token > 0 ? 0.9 * engine->us_per_token + 0.1 * each : each;
   stats->step_us += took;
   if (!batch->has_prompts)
-    iso_speculation_learn_step(engine, batch->n_tokens, took);
+    iso_step_times_learn(&engine->step_times, batch->n_tokens, took);
   stats->n_steps++;
   engine->last_step_end_us = engine->busy_seen_us = end;
   ISO_TRY(iso_engine_distribute(engine));

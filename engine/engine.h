@@ -10,6 +10,7 @@
  *   choices.c    what a step's rows mean: prompts done, tokens taken, choices ended
  *   beam.c       beam search
  *   speculation.c  how many drafts are worth it, and drafts from a sequence's own tokens
+ *   step_times.c  what a step takes
  *   drafter.c    drafts from a smaller model
  *   answer.c     tokens and text on their way out, stop strings
  *   event.c      events
@@ -35,6 +36,7 @@
 #include "engine/kv_pages.h"
 #include "engine/page_pool.h"
 #include "engine/runtime.h"
+#include "engine/step_times.h"
 #include "engine/swap.h"
 #include "engine/thread_pool.h"
 #include "ops/sampling.h"
@@ -46,7 +48,7 @@ enum {
   ENGINE_MAX_TOP_LOGPROBS = 20,
   ENGINE_MAX_STOPS = 64,
   ENGINE_MAX_DRAFTS = 32,
-  ENGINE_DRAFT_KINDS = 5
+  ENGINE_DRAFT_KINDS = 6
 };
 /* A priority of p counts as coming p times this later: so nobody waits for ever. */
 #define ENGINE_PRIORITY_US INT64_C(10000000)
@@ -75,13 +77,6 @@ typedef struct engine_speculation {
   int kind; /* of the drafts of this step */
   engine_draft_chance chances[ENGINE_DRAFT_KINDS];
 } engine_speculation;
-
-/* What steps that decode take: a line through those seen. */
-typedef struct engine_step_times {
-  double sums[5];         /* of 1, rows, rows^2, us, us * rows */
-  bool is_fixed;          /* for tests: */
-  double base_us, row_us; /* base_us + rows * row_us */
-} engine_step_times;
 
 /* What the host drew from a sequence's row, ahead of looking at it. */
 typedef struct engine_drawn {
@@ -227,8 +222,9 @@ struct iso_engine {
   iso_text piece;                /* scratch: what a token completed */
   iso_event_token *event_tokens; /* scratch of events */
   size_t event_token_capacity;
-  engine_step_times step_times;
+  iso_step_times step_times;
   int32_t n_decoding;      /* sequences that decode in the step being planned */
+  int32_t n_drafting;      /* drafts in it so far */
   double us_per_token;     /* cost of a row, running average */
   double last_step_end_us; /* 0: nothing ran just before */
   double busy_seen_us;     /* when the device was last seen at work */
@@ -364,8 +360,6 @@ int32_t iso_speculation_wanted(const iso_engine *engine, engine_sequence *sequen
 int32_t iso_speculation_propose(const iso_engine *engine, engine_sequence *sequence, int32_t most);
 /* The first n_accepted of the drafts were right. */
 void iso_speculation_learn(engine_sequence *sequence, int32_t n_accepted);
-/* A step took `us` for `n_rows` rows of sequences that decode. */
-void iso_speculation_learn_step(iso_engine *engine, int32_t n_rows, double us);
 
 /* ---- event.c ------------------------------------------------------------------------------- */
 

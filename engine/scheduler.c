@@ -206,6 +206,7 @@ static iso_status place_decoding(plan *self, engine_sequence *sequence, place at
   ISO_TRY(iso_sequence_take_pages(engine, sequence, end));
   self->tokens_left -= sequence->rows.n_drafts;
   self->logit_rows_left -= sequence->rows.n_drafts;
+  engine->n_drafting += sequence->rows.n_drafts;
   add_to_batch(self, sequence);
   return ISO_OK;
 }
@@ -259,6 +260,7 @@ static void begin(iso_engine *engine) {
   batch->n = batch->n_tokens = batch->n_token_copies = batch->n_logit_rows = 0;
   batch->wants_logits = batch->wants_hidden = batch->has_drafts = batch->has_prompts = false;
   engine->must_wait = false;
+  engine->n_drafting = 0;
   for (size_t r = 0; r < engine->n_requests; r++)
     for (int32_t s = 0; s < engine->requests[r]->n_sequences; s++) {
       engine_sequence *sequence = &engine->requests[r]->sequences[s];

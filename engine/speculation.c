@@ -7,48 +7,18 @@
 
 #include <string.h>
 
-enum { LONGEST_MATCH = 24, SHORTEST_MATCH = 2 };
+enum { LONGEST_MATCH = 24 };
 
-/* Chances before anything is known, worth two drafts: of continuations of 2, 3 and 4, 5 to 8 and
- * more tokens that repeat, and of a draft model's tokens. */
-static const float first_chances[ENGINE_DRAFT_KINDS] = {0.4f, 0.6f, 0.85f, 0.95f, 0.8f};
+/* Chances before anything is known, worth four drafts: of continuations of 1, 2, 3 and 4, 5 to 8
+ * and more tokens that repeat, and of a draft model's tokens. */
+static const float first_chances[ENGINE_DRAFT_KINDS] = {0.3f, 0.6f, 0.8f, 0.95f, 0.97f, 0.8f};
 enum { DRAFT_MODEL_KIND = ENGINE_DRAFT_KINDS - 1 };
-static const float first_tries = 2, kept = 0.9f;
+static const float first_tries = 4, kept = 0.9f;
 /* What was learned of a kind fades while it is not tried, so that it is some day. */
 static const float faded = 0.01f;
 
 static int kind_of_match(int32_t length) {
-  return length < 3 ? 0 : length < 5 ? 1 : length < 9 ? 2 : 3;
-}
-
-/* ---- What a step takes --------------------------------------------------------------------- */
-
-/* A line through the times of steps that decode, by their number of rows; old ones count less. */
-void iso_speculation_learn_step(iso_engine *engine, int32_t n_rows, double us) {
-  engine_step_times *self = &engine->step_times;
-  const double sample[5] = {1, n_rows, (double)n_rows * n_rows, us, us * n_rows};
-  for (int i = 0; i < 5; i++)
-    self->sums[i] = 0.95 * self->sums[i] + sample[i];
-}
-
-/* us of a step of `n_rows` rows, and of each row more. */
-static double step_us(const iso_engine *engine, int32_t n_rows, double *out_row_us) {
-  const engine_step_times *self = &engine->step_times;
-  const double *s = self->sums;
-  if (self->is_fixed) {
-    *out_row_us = self->row_us;
-    return self->base_us + n_rows * self->row_us;
-  }
-  double mean_rows = s[0] > 0 ? s[1] / s[0] : n_rows, mean_us = s[0] > 0 ? s[3] / s[0] : 1;
-  double spread = s[0] > 0 ? s[2] / s[0] - mean_rows * mean_rows : 0;
-  double each = mean_us / mean_rows;
-  /* One size says nothing of the price of a row: a third of what it costs alone, until drafts show
-   * better. */
-  double row_us = spread > 0.01 ? (s[4] / s[0] - mean_rows * mean_us) / spread : each / 3;
-  row_us = row_us < 0.01 * each ? 0.01 * each : row_us > each ? each : row_us;
-  *out_row_us = row_us;
-  double us = mean_us + (n_rows - mean_rows) * row_us;
-  return us > row_us ? us : row_us;
+  return length < 3 ? length - 1 : length < 5 ? 2 : length < 9 ? 3 : 4;
 }
 
 /* ---- How many ------------------------------------------------------------------------------ */
@@ -63,19 +33,20 @@ static engine_draft_chance *chance_of(engine_sequence *sequence, int kind) {
 /* The number of drafts of a kind, at most `most`, that makes the step's tokens a second most. */
 static int32_t choose(const iso_engine *engine, engine_sequence *sequence, int kind, int32_t most) {
   engine_draft_chance *chance = chance_of(sequence, kind);
-  int32_t n_rows = engine->n_decoding > 0 ? engine->n_decoding : 1;
-  double row_us, us = step_us(engine, n_rows, &row_us);
-  if (kind == DRAFT_MODEL_KIND && !engine->step_times.is_fixed)
-    row_us += engine->drafter.draft_us / n_rows;
+  const iso_step_times *times = &engine->step_times;
+  int32_t n_rows = (engine->n_decoding > 0 ? engine->n_decoding : 1) + engine->n_drafting;
+  bool is_drawn = kind == DRAFT_MODEL_KIND && !times->is_fixed;
+  double draft_us = is_drawn ? engine->drafter.draft_us / n_rows : 0;
   double right = (double)chance->n_right / (double)chance->n_tried, all_right = 1, tokens = n_rows;
-  double best = tokens / us;
+  double best = tokens / iso_step_times_guess(times, n_rows);
   int32_t n = 0;
   most = most < engine->options.max_draft_tokens ? most : engine->options.max_draft_tokens;
   for (int32_t k = 1; k <= most; k++) {
     all_right *= right;
     tokens += all_right;
-    if (tokens / (us + k * row_us) > best) {
-      best = tokens / (us + k * row_us);
+    double rate = tokens / (iso_step_times_guess(times, n_rows + k) + k * draft_us);
+    if (rate > best) {
+      best = rate;
       n = k;
     }
   }
@@ -104,7 +75,7 @@ void iso_speculation_learn(engine_sequence *sequence, int32_t n_accepted) {
  * 0: none. */
 static int32_t find_match(const int32_t *tokens, int32_t n, int32_t *out_length) {
   int32_t best = 0;
-  *out_length = SHORTEST_MATCH - 1;
+  *out_length = 0;
   for (int32_t end = n - 1; end > *out_length && *out_length < LONGEST_MATCH; end--) {
     if (tokens[end - 1] != tokens[n - 1])
       continue;

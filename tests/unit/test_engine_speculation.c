@@ -25,7 +25,7 @@ static int close_models(void **state) {
 static iso_engine *make_priced(const iso_engine_options *options, double row_us) {
   iso_engine *engine = make_engine(model, options);
   engine->step_times =
-      (engine_step_times){.is_fixed = true, .base_us = 100 - row_us, .row_us = row_us};
+      (iso_step_times){.is_fixed = true, .base_us = 100 - row_us, .row_us = row_us};
   return engine;
 }
 
