@@ -18,6 +18,7 @@ struct attention_operands {
   int32_t n_tokens, n_heads, n_kv_heads, group, page_size, n_pages, n_blocks, n_sequences;
   float scale, soft_cap;
   uint32_t causal, window;
+  int32_t least_rows = 1, most_rows = INT32_MAX; /* of the sequences that a launch is for */
 };
 
 static inline attention_cache attention_cache_of(const iso_tensor &tensor) {
@@ -60,8 +61,8 @@ struct attention_tile {
   int context, first, last; /* positions that some of its rows see */
 };
 
-/* The index-th of all tiles of `tile_rows` rows, sequences in order. Every lane of a subgroup asks
- * for the same one. */
+/* The index-th of all tiles of `tile_rows` rows of the launch's sequences, in order. Every lane of
+ * a subgroup asks for the same one. */
 __device__ inline attention_tile attention_find_tile(const attention_operands &o, int index,
                                                      int tile_rows) {
   attention_tile tile = {};
@@ -70,7 +71,8 @@ __device__ inline attention_tile attention_find_tile(const attention_operands &o
   for (int base = 0; base < o.n_sequences; base += SIMT_SUBGROUP) {
     int s = base + lane;
     int length = s < o.n_sequences ? o.query_length[s] : 0;
-    int tiles = length > 0 ? (length + tile_rows - 1) / tile_rows : 0, sum = tiles;
+    bool is_ours = length >= o.least_rows && length <= o.most_rows;
+    int tiles = is_ours ? (length + tile_rows - 1) / tile_rows : 0, sum = tiles;
 #pragma unroll
     for (int step = 1; step < SIMT_SUBGROUP; step *= 2) {
       int below = __shfl_up_sync(0xffffffffu, sum, step);

@@ -9,7 +9,11 @@
  * 16-bit planes each, so neither loses anything to the matrix unit.
  *
  * A second kernel merges the splits and writes y. Lengths are read on the device: grids depend on
- * the numbers of rows, sequences and blocks alone. */
+ * the numbers of rows, sequences and blocks alone.
+ *
+ * Partial results lie by token and a row of no sequence becomes zeros; or, ByTile, where only the
+ * short sequences of a batch are for these kernels, by place among their tiles, and other rows are
+ * left alone. */
 #ifndef ISOMER_SIMT_ATTENTION_SPLIT_H
 #define ISOMER_SIMT_ATTENTION_SPLIT_H
 
@@ -23,7 +27,7 @@ struct attention_split_plan {
   uint64_t workspace_bytes;
 };
 
-/* Partial results: for each (token, head, split) `dim` values, the maximum (in units of log 2) and
+/* Partial results: for each (row, head, split) `dim` values, the maximum (in units of log 2) and
  * the sum. */
 static inline attention_split_plan attention_split_of(int n_units, int64_t n_tokens,
                                                       int64_t n_sequences, int64_t n_heads,
@@ -48,8 +52,8 @@ static inline attention_split_plan attention_split_of(int n_units, int64_t n_tok
     if (time < best)
       best = time, plan.n_splits = (int)n;
   }
-  /* n_splits (n_tokens) <= wanted / items + 1, and items >= n_tokens / tile_rows at any size */
-  uint64_t entries = (uint64_t)(n_tokens + wanted * plan.tile_rows + 1) * (uint64_t)n_heads;
+  /* n_splits <= wanted / items + 1 and items >= n_tiles, at any size. */
+  uint64_t entries = (uint64_t)((n_tiles + wanted) * plan.tile_rows + 1) * (uint64_t)n_heads;
   plan.workspace_bytes = entries * (uint64_t)(dim + 2) * sizeof(float);
   return plan;
 }
@@ -208,7 +212,7 @@ template <typename Cache, int Dim> struct attention_split_shared {
 };
 
 /* Grid: tiles, (key head, tile of its heads), splits. */
-template <typename Cache, int Dim>
+template <typename Cache, int Dim, bool ByTile>
 __global__ void __launch_bounds__(SPLIT_SUBGROUPS * 32)
     attention_split(const __grid_constant__ attention_operands o, int tile_rows, int head_tiles,
                     float *partial) {
@@ -380,8 +384,9 @@ __global__ void __launch_bounds__(SPLIT_SUBGROUPS * 32)
       maxima[warp][2 * t + c] = maximum[c], totals[warp][2 * t + c] = total[c];
   __syncthreads();
   for (int n = warp; n < min(tile_rows, tile.n_rows) * heads; n += SPLIT_SUBGROUPS) {
-    int64_t token = tile.token + n / heads, head = first_head + n % heads;
-    float *out = partial + ((token * o.n_heads + head) * n_splits + blockIdx.z) * (Dim + 2);
+    int64_t head = first_head + n % heads;
+    int64_t slot = (ByTile ? (int64_t)blockIdx.x * tile_rows : tile.token) + n / heads;
+    float *out = partial + ((slot * o.n_heads + head) * n_splits + blockIdx.z) * (Dim + 2);
     float highest = -INFINITY, whole = 0, factors[SPLIT_SUBGROUPS];
 #pragma unroll
     for (int w = 0; w < SPLIT_SUBGROUPS; w++)
@@ -404,23 +409,32 @@ __global__ void __launch_bounds__(SPLIT_SUBGROUPS * 32)
   }
 }
 
-/* One subgroup a (token, head). */
-template <int Dim>
-__global__ void __launch_bounds__(128) attention_merge(const __grid_constant__ attention_operands o,
-                                                       int n_splits, const float *partial) {
+/* One subgroup a (row, head). */
+template <int Dim, bool ByTile>
+__global__ void __launch_bounds__(128)
+    attention_merge(const __grid_constant__ attention_operands o, int n_rows, int tile_rows,
+                    int n_splits, const float *partial) {
   int lane = threadIdx.x % 32;
   int64_t index = (int64_t)blockIdx.x * 4 + threadIdx.x / 32;
-  if (index >= (int64_t)o.n_tokens * o.n_heads)
+  if (index >= (int64_t)n_rows * o.n_heads)
     return;
-  int token = (int)(index / o.n_heads);
   simt_let_later_begin();
   simt_wait_for_earlier();
+  int row = (int)(index / o.n_heads), token = row;
   bool covered = false;
-  for (int s = lane; s < o.n_sequences; s += 32) {
-    int start = o.query_start[s], length = o.query_length[s];
-    covered |= length > 0 && token >= start && token < start + length;
+  if constexpr (ByTile) {
+    attention_tile tile = attention_find_tile(o, row / tile_rows, tile_rows);
+    if (tile.sequence < 0 || row % tile_rows >= tile.n_rows)
+      return;
+    token = tile.token + row % tile_rows;
+    covered = true;
+  } else {
+    for (int s = lane; s < o.n_sequences; s += 32) {
+      int start = o.query_start[s], length = o.query_length[s];
+      covered |= length > 0 && row >= start && row < start + length;
+    }
+    covered = __any_sync(0xffffffffu, covered);
   }
-  covered = __any_sync(0xffffffffu, covered);
   const float *mine = partial + index * n_splits * (Dim + 2);
   float highest = -INFINITY, whole = 0, sums[Dim / 32] = {};
   for (int s = lane; covered && s < n_splits; s += 32)
@@ -440,24 +454,25 @@ __global__ void __launch_bounds__(128) attention_merge(const __grid_constant__ a
   }
 #pragma unroll
   for (int j = 0; j < Dim / 32; j++)
-    simt_store(o.y.scheme, o.y.row(index), lane + j * 32, covered ? sums[j] / whole : 0.0f);
+    simt_store(o.y.scheme, o.y.row((int64_t)token * o.n_heads + index % o.n_heads), lane + j * 32,
+               covered ? sums[j] / whole : 0.0f);
 }
 
-template <typename Cache, int Dim>
+template <typename Cache, int Dim, bool ByTile = false>
 iso_status attention_split_launch(iso_queue *queue, const attention_operands &o,
                                   const attention_split_plan &plan, uint8_t *workspace) {
   typedef attention_split_shared<Cache, Dim> shared;
   if (o.n_tokens == 0)
     return ISO_OK;
-  ISO_TRY(simt_launch_early(queue, "paged_attention.split", attention_split<Cache, Dim>,
+  ISO_TRY(simt_launch_early(queue, "paged_attention.split", attention_split<Cache, Dim, ByTile>,
                             dim3((unsigned)plan.n_tiles, (unsigned)(o.n_kv_heads * plan.head_tiles),
                                  (unsigned)plan.n_splits),
                             dim3(SPLIT_SUBGROUPS * 32), (size_t)shared::bytes, o, plan.tile_rows,
                             plan.head_tiles, (float *)workspace));
-  int64_t rows = (int64_t)o.n_tokens * o.n_heads;
-  return simt_launch_early(queue, "paged_attention.merge", attention_merge<Dim>,
-                           dim3((unsigned)((rows + 3) / 4)), dim3(128), 0, o, plan.n_splits,
-                           (const float *)workspace);
+  int rows = ByTile ? plan.n_tiles * plan.tile_rows : o.n_tokens;
+  return simt_launch_early(queue, "paged_attention.merge", attention_merge<Dim, ByTile>,
+                           dim3((unsigned)(((int64_t)rows * o.n_heads + 3) / 4)), dim3(128), 0, o,
+                           rows, plan.tile_rows, plan.n_splits, (const float *)workspace);
 }
 
 #endif

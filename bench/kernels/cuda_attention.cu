@@ -1,10 +1,10 @@
 /* Paged attention: checks the kernels of backends/simt/attention_*.cuh against sums in double, then
- * times decoding of a batch over long contexts, and long prompts.
+ * times decoding of a batch over long contexts, long prompts, and prompts beside decoding.
  *
- *   cuda_attention [check | time]      (both without a word) */
+ *   cuda_attention [check | time | mixed]      (all without a word) */
 #include "bench/kernels/cuda_bench.cuh"
 #include "backends/cuda/hopper/attention_prompt.cuh"
-#include "backends/simt/attention_split.cuh"
+#include <algorithm>
 #include <string.h>
 
 static bench_card card;
@@ -126,7 +126,7 @@ struct device_problem {
   std::vector<void *> memory;
   float *y;
   uint8_t *workspace;
-  attention_split_plan plan;
+  attention_split_plan plan, mixed;
 };
 
 template <typename T> static T *put(device_problem *d, const T *from, size_t count) {
@@ -166,8 +166,11 @@ static device_problem upload(const problem &p) {
   o.soft_cap = p.soft_cap, o.causal = p.causal, o.window = p.window;
   d.plan = attention_split_of(card.device.n_units, p.n_tokens, p.n_sequences, p.n_heads,
                               p.n_kv_heads, (int64_t)p.n_blocks * p.page_size, p.dim);
-  d.workspace = put<uint8_t>(&d, nullptr, d.plan.workspace_bytes);
-  BENCH_TRY(cudaMemset(d.workspace, 0xff, d.plan.workspace_bytes));
+  d.mixed = attention_mixed_plan(card.device.n_units, p.n_sequences, p.n_heads, p.n_kv_heads,
+                                 (int64_t)p.n_blocks * p.page_size, p.dim);
+  size_t bytes = std::max(d.plan.workspace_bytes, d.mixed.workspace_bytes);
+  d.workspace = put<uint8_t>(&d, nullptr, bytes);
+  BENCH_TRY(cudaMemset(d.workspace, 0xff, bytes));
   return d;
 }
 
@@ -176,8 +179,9 @@ static void release(device_problem *d) {
     BENCH_TRY(cudaFree(p));
 }
 
-/* Ways: 0 few rows, 1 and 2 many, without and with turns. */
-static const char *const WAYS[] = {"split", "plain", "turns"};
+/* Ways: 0 few rows, 1 and 2 many, without and with turns, 3 few of some and many of others. */
+static const char *const WAYS[] = {"split", "plain", "turns", "mixed"};
+enum { N_WAYS = 4 };
 
 template <template <typename, int> class Split, template <typename, int> class Prompt, typename V>
 static iso_status run_floats(const device_problem &d, int dim, int way) {
@@ -191,6 +195,11 @@ static iso_status run_floats(const device_problem &d, int dim, int way) {
   if (way == 1)
     return dim == 64 ? attention_prompt_launch<Prompt<V, 64>, 64, false>(queue, d.o)
                      : attention_prompt_launch<Prompt<V, 128>, 128, false>(queue, d.o);
+  if (way == 3)
+    return dim == 64 ? attention_mixed_launch<Prompt<V, 64>, Split<V, 64>, 64>(queue, d.o, d.mixed,
+                                                                               d.workspace)
+                     : attention_mixed_launch<Prompt<V, 128>, Split<V, 128>, 128>(
+                           queue, d.o, d.mixed, d.workspace);
   return dim == 64 ? attention_prompt_launch<Prompt<V, 64>, 64, true>(queue, d.o)
                    : attention_prompt_launch<Prompt<V, 128>, 128, true>(queue, d.o);
 }
@@ -209,6 +218,12 @@ static iso_status run(const problem &p, const device_problem &d, int way) {
   if (way == 1)
     return p.dim == 64 ? attention_prompt_launch<prompt_q8_0<64>, 64, false>(queue, d.o)
                        : attention_prompt_launch<prompt_q8_0<128>, 128, false>(queue, d.o);
+  if (way == 3)
+    return p.dim == 64
+               ? attention_mixed_launch<prompt_q8_0<64>, split_q8_0<64>, 64>(queue, d.o, d.mixed,
+                                                                             d.workspace)
+               : attention_mixed_launch<prompt_q8_0<128>, split_q8_0<128>, 128>(queue, d.o, d.mixed,
+                                                                                d.workspace);
   return p.dim == 64 ? attention_prompt_launch<prompt_q8_0<64>, 64, true>(queue, d.o)
                      : attention_prompt_launch<prompt_q8_0<128>, 128, true>(queue, d.o);
 }
@@ -259,7 +274,7 @@ static void check(problem p, const char *what) {
         attend(p, s, i, h, &want[((size_t)(p.start[s] + i) * p.n_heads + h) * p.dim]);
   if (p.scheme != ISO_SCHEME_Q8_0 || p.dim != 96)
     check_way(p, want, what, 0);
-  for (int way = 1; way < 3 && (p.dim == 64 || p.dim == 128); way++)
+  for (int way = 1; way < N_WAYS && (p.dim == 64 || p.dim == 128); way++)
     check_way(p, want, what, way);
 }
 
@@ -365,10 +380,27 @@ static void time_decode(int batch, int context, iso_scheme scheme) {
   release(&d);
 }
 
+/* Sequences of 640 that decode, beside prompts of 512. */
+static void time_mixed(int n_decoding, int n_prompts) {
+  std::vector<int32_t> lengths(n_decoding, 1), contexts(n_decoding, 640);
+  lengths.resize(n_decoding + n_prompts, 512);
+  contexts.resize(n_decoding + n_prompts, 512);
+  problem p = make(32, 8, 128, 64, lengths, contexts, 0);
+  fill_random(&p);
+  device_problem d = upload(p);
+  for (int way : {2, 3}) {
+    double us = bench_time(&card, 8, [&](int) { return run(p, d, way); });
+    printf("mixed attention, %3d that decode, %d prompts of 512, %s: %8.1f us\n", n_decoding,
+           n_prompts, WAYS[way], us);
+  }
+  release(&d);
+}
+
 int main(int argc, char **argv) {
   bench_open(&card);
   bool checks = argc < 2 || strcmp(argv[1], "check") == 0;
   bool times = argc < 2 || strcmp(argv[1], "time") == 0;
+  bool mixes = argc < 2 || strcmp(argv[1], "mixed") == 0;
   if (checks) {
     check_all();
     printf("%d wrong\n", failures);
@@ -388,5 +420,8 @@ int main(int argc, char **argv) {
       time_decode(64, 8192, scheme);
     }
   }
+  for (int n_prompts = 1; mixes && failures == 0 && n_prompts <= 4; n_prompts += 3)
+    for (int n_decoding : {0, 64, 256})
+      time_mixed(n_decoding, n_prompts);
   return failures != 0;
 }

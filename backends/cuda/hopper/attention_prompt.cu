@@ -1,4 +1,5 @@
-/* Attention of many query rows a sequence over f16, bf16 and Q8_0 caches, on Hopper. */
+/* Attention over f16, bf16 and Q8_0 caches on Hopper: of many query rows a sequence, and of batches
+ * in which some sequences have many and others few. */
 #include "backends/cuda/hopper/attention_prompt.cuh"
 
 namespace {
@@ -41,12 +42,78 @@ iso_status launch(iso_queue *queue, const iso_op_arguments *arguments) {
   return run(queue, o);
 }
 
+/* ---- Prompts beside sequences that decode ------------------------------------------------------
+ */
+
+/* Up to so many rows a sequence, on average, there may be drafts of all rather than prompts of
+ * some. */
+enum { MOST_DRAFTED_ROWS = 4 };
+
+attention_split_plan plan_of(const iso_device *device, const iso_op_arguments *arguments) {
+  const iso_tensor *inputs = arguments->inputs;
+  return attention_mixed_plan(simt_n_units(device), inputs[3].dims[0], inputs[0].dims[1],
+                              inputs[1].dims[1], inputs[3].dims[1] * inputs[1].dims[2],
+                              inputs[0].dims[2]);
+}
+
+iso_refusal check_mixed(const iso_device *device, const iso_op_arguments *arguments,
+                        const char **out_detail) {
+  iso_refusal refusal = check(device, arguments, out_detail);
+  if (refusal != ISO_ACCEPTED)
+    return refusal;
+  int64_t n_sequences = arguments->inputs[3].dims[0];
+  if (n_sequences < 2 || arguments->inputs[0].dims[0] <= MOST_DRAFTED_ROWS * n_sequences) {
+    *out_detail = "one sequence, or few rows of each";
+    return ISO_REFUSED_SHAPE;
+  }
+  attention_split_plan plan = plan_of(device, arguments);
+  if (arguments->inputs[1].dims[1] * plan.head_tiles > 65535 || plan.n_splits > 65535) {
+    *out_detail = "more key heads than a grid holds";
+    return ISO_REFUSED_SIZE;
+  }
+  return ISO_ACCEPTED;
+}
+
+uint64_t workspace_mixed(const iso_device *device, const iso_op_arguments *arguments) {
+  return plan_of(device, arguments).workspace_bytes;
+}
+
+iso_status launch_mixed(iso_queue *queue, const iso_op_arguments *arguments) {
+  bool wide = arguments->inputs[0].dims[2] == 128;
+  iso_scheme scheme = arguments->inputs[1].scheme;
+  auto run =
+      scheme == ISO_SCHEME_F16    ? wide ? attention_mixed_launch<prompt_floats<simt_f16, 128>,
+                                                               split_floats<simt_f16, 128>, 128>
+                                         : attention_mixed_launch<prompt_floats<simt_f16, 64>,
+                                                               split_floats<simt_f16, 64>, 64>
+         : scheme == ISO_SCHEME_BF16 ? wide ? attention_mixed_launch<prompt_floats<simt_bf16, 128>,
+                                                                  split_floats<simt_bf16, 128>, 128>
+                                            : attention_mixed_launch<prompt_floats<simt_bf16, 64>,
+                                                                  split_floats<simt_bf16, 64>, 64>
+         : wide ? attention_mixed_launch<prompt_q8_0<128>, split_q8_0<128>, 128>
+                                  : attention_mixed_launch<prompt_q8_0<64>, split_q8_0<64>, 64>;
+  return run(queue, attention_read(arguments), plan_of(queue->device, arguments),
+             simt_workspace(arguments));
+}
+
+constexpr iso_scheme_mask CACHES = ISO_SCHEME_BIT(ISO_SCHEME_F16) |
+                                   ISO_SCHEME_BIT(ISO_SCHEME_BF16) |
+                                   ISO_SCHEME_BIT(ISO_SCHEME_Q8_0);
+
 const iso_kernel records[] = {{.size = sizeof(iso_kernel),
                                .op = ISO_OP_PAGED_ATTENTION,
+                               .name = "paged_attention.mixed",
+                               .schemes = CACHES,
+                               .activations = SIMT_FLOATS,
+                               .layout = ISO_LAYOUT_PLAIN,
+                               .rank = 25,
+                               .check = check_mixed,
+                               .workspace = workspace_mixed,
+                               .launch = launch_mixed},
+                              {.size = sizeof(iso_kernel),
+                               .op = ISO_OP_PAGED_ATTENTION,
                                .name = "paged_attention.prompt",
-                               .schemes = ISO_SCHEME_BIT(ISO_SCHEME_F16) |
-                                          ISO_SCHEME_BIT(ISO_SCHEME_BF16) |
-                                          ISO_SCHEME_BIT(ISO_SCHEME_Q8_0),
+                               .schemes = CACHES,
                                .activations = SIMT_FLOATS,
                                .layout = ISO_LAYOUT_PLAIN,
                                .rank = 15,

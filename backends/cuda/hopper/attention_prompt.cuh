@@ -10,7 +10,7 @@
 #define ISOMER_CUDA_HOPPER_ATTENTION_PROMPT_H
 
 #include "backends/cuda/hopper/hopper.cuh"
-#include "backends/simt/attention_paged.cuh"
+#include "backends/simt/attention_split.cuh"
 
 enum {
   PROMPT_ROWS = 128, /* of queries in a block */
@@ -401,6 +401,27 @@ iso_status attention_prompt_launch(iso_queue *queue, const attention_operands &o
   return simt_launch_early(queue, "paged_attention.prompt", attention_prompt<Cache, Dim, Turns>,
                            dim3((unsigned)o.n_heads, (unsigned)tiles), dim3(PROMPT_THREADS),
                            (size_t)(PROMPT_SLOTS * prompt_slot<Dim>::bytes + 1024), o);
+}
+
+/* Prompts beside sequences that decode. Those whose rows one tile of attention_split.cuh holds go
+ * that way, which reads their keys once for all heads and splits them; there are no more such tiles
+ * than sequences. */
+static inline attention_split_plan attention_mixed_plan(int n_units, int64_t n_sequences,
+                                                        int64_t n_heads, int64_t n_kv_heads,
+                                                        int64_t capacity, int64_t dim) {
+  return attention_split_of(n_units, n_sequences, n_sequences, n_heads, n_kv_heads, capacity, dim);
+}
+
+template <typename Prompt, typename Split, int Dim>
+iso_status attention_mixed_launch(iso_queue *queue, const attention_operands &o,
+                                  const attention_split_plan &plan, uint8_t *workspace) {
+  attention_operands few = o, many = o;
+  few.most_rows = plan.tile_rows;
+  many.least_rows = plan.tile_rows + 1;
+  iso_status status = attention_prompt_launch<Prompt, Dim>(queue, many);
+  if (status != ISO_OK)
+    return status;
+  return attention_split_launch<Split, Dim, true>(queue, few, plan, workspace);
 }
 
 #endif
