@@ -11,17 +11,15 @@ import argparse
 import json
 import mmap
 import os
-import platform
 import random
-import re
 import statistics
 import subprocess
 import sys
 import time
 
+import machine
+
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16",
-         "amx_tile", "amx_int8", "amx_bf16", "sve", "sve2", "i8mm", "bf16")
 
 
 def run(command):
@@ -98,32 +96,6 @@ def find_peer(options):
         sys.exit("peers.py: no llama.cpp to compare with: give --llama-bench PATH, "
                  "or pip install llama-cpp-python")
     return PythonBinding()
-
-
-def physical_cores():
-    try:
-        with open("/proc/cpuinfo") as lines:
-            text = lines.read()
-    except OSError:
-        return os.cpu_count()
-    cores = set(re.findall(r"physical id\s*: (\d+).*?core id\s*: (\d+)", text, re.S))
-    return len(cores) or os.cpu_count()
-
-
-def describe_machine():
-    brand, flags = platform.processor(), []
-    with open("/proc/cpuinfo") as lines:
-        for line in lines:
-            key, _, value = line.partition(":")
-            if key.strip() == "model name":
-                brand = value.strip()
-            if key.strip() in ("flags", "Features"):
-                flags = value.split()
-    with open("/proc/meminfo") as lines:
-        memory = int(next(lines).split()[1]) / 1e6
-    known = [flag for flag in FLAGS if flag in flags]
-    return (f"{brand}, {physical_cores()} cores ({os.cpu_count()} threads), {memory:.0f} GB, "
-            f"{platform.system()} {platform.release()}; {' '.join(known)}")
 
 
 def machine_limits(options):
@@ -208,7 +180,7 @@ def report(results, engines, limits, options):
         [f"# {ours} beside {theirs}", "",
          f"{time.strftime('%Y-%m-%d')}, {options.threads} threads, medians of {options.rounds} "
          "alternating rounds, tokens/s; a ratio above 1 says that Isomer is faster.", "",
-         describe_machine(), "", limits] +
+         machine.describe(), "", limits] +
         table(["model", f"{pp} {ours}", f"{pp} {theirs}", "ratio",
                f"{tg} {ours}", f"{tg} {theirs}", "ratio"], speed) +
         ["", "Peak resident memory (mapped files count), and the time to start: to load the model, "
@@ -235,7 +207,7 @@ def main():
     parser.add_argument("--no-smollm2", action="store_true", help="leave the real model out")
     parser.add_argument("-p", "--n-prompt", type=int, default=512)
     parser.add_argument("-n", "--n-gen", type=int, default=64)
-    parser.add_argument("-t", "--threads", type=int, default=physical_cores())
+    parser.add_argument("-t", "--threads", type=int, default=machine.physical_cores())
     parser.add_argument("-r", "--rounds", type=int, default=5)
     parser.add_argument("--output", help="write the report to this file as well")
     options = parser.parse_args()
