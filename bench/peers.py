@@ -12,6 +12,7 @@ import json
 import mmap
 import os
 import random
+import re
 import statistics
 import subprocess
 import sys
@@ -108,6 +109,19 @@ def machine_limits(options):
     return output
 
 
+def read_bandwidth(limits):
+    """Bytes/s that all threads read, by the last number of a row of bench/limits' table."""
+    return 1e9 * float(re.search(r"^\| memory, read .*\| *([0-9.]+) \|$", limits, re.M)[1])
+
+
+def bytes_of_a_step(path, options):
+    """Bytes of weights that decoding one token reads: all but a table of embeddings of its own."""
+    output, _, _ = run([options.isomer, "inspect", path, "--tensors", "--json"])
+    model = json.loads(output)
+    return sum(tensor["bytes"] for tensor in model["tensors"]
+               if model["tied_embeddings"] or tensor["name"] != "token_embd.weight")
+
+
 def prepare_files(options):
     """[(label, path)]; makes what is missing."""
     files = []
@@ -168,10 +182,11 @@ def report(results, engines, limits, options):
     speed, memory = [], []
     for label, path, (read_seconds, medians) in results:
         us, them = medians[ours], medians[theirs]
+        share = us["tg"] * bytes_of_a_step(path, options) / read_bandwidth(limits)
         speed.append([label] + [f"{value:.1f}" for value in (us["pp"], them["pp"])] +
                      [f"**{us['pp'] / them['pp']:.2f}**"] +
                      [f"{value:.2f}" for value in (us["tg"], them["tg"])] +
-                     [f"**{us['tg'] / them['tg']:.2f}**"])
+                     [f"**{us['tg'] / them['tg']:.2f}**", f"{100 * share:.0f}%"])
         memory.append([label, f"{os.path.getsize(path) / 1e6:.0f} MB", f"{us['rss'] / 1e6:.0f} MB",
                        f"{them['rss'] / 1e6:.0f} MB", f"{read_seconds:.2f} s",
                        f"{us['start']:.2f} s", f"{them['start']:.2f} s"])
@@ -179,10 +194,12 @@ def report(results, engines, limits, options):
     return "\n".join(
         [f"# {ours} beside {theirs}", "",
          f"{time.strftime('%Y-%m-%d')}, {options.threads} threads, medians of {options.rounds} "
-         "alternating rounds, tokens/s; a ratio above 1 says that Isomer is faster.", "",
+         "alternating rounds, tokens/s; a ratio above 1 says that Isomer is faster. The last column "
+         "is the weights that generation reads a second, by their size in the file, as a share of "
+         "what memory gave to plain reads.", "",
          machine.describe(), "", limits] +
         table(["model", f"{pp} {ours}", f"{pp} {theirs}", "ratio",
-               f"{tg} {ours}", f"{tg} {theirs}", "ratio"], speed) +
+               f"{tg} {ours}", f"{tg} {theirs}", "ratio", f"{ours} reads"], speed) +
         ["", "Peak resident memory (mapped files count), and the time to start: to load the model, "
          "beside the time to read its file once from the page cache into fresh memory.", ""] +
         table(["model", "file", f"memory {ours}", f"memory {theirs}", "read once",

@@ -24,7 +24,8 @@ def lines(path, title, x_label, y_label, series, log_x=False):
         ticks = sorted({x for points in series.values() for x, _ in points})
         axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
         axes.minorticks_off()
-    axes.set(title=title, xlabel=x_label, ylabel=y_label, ylim=(0, None))
+    top = max(y for points in series.values() for _, y in points)
+    axes.set(title=title, xlabel=x_label, ylabel=y_label, ylim=(0, 1.08 * top))
     if len(series) > 1:
         axes.legend()
     figure.savefig(path, bbox_inches="tight", metadata={"Date": None})
