@@ -58,10 +58,9 @@ static void bench_case(cpu_bench *b, const options *o, iso_scheme scheme, int64_
   iso_buffer *data = cpu_bench_alloc(b, (uint64_t)n_copies * 2 * half);
   inputs[1].buffer = data;
   inputs[2] = inputs[1];
-  for (int64_t i = 0; i < 2 * n_copies; i++) {
-    inputs[1].offset = (uint64_t)i * half;
-    fill(&inputs[1], n_pages * o->n_kv_heads * o->page_size);
-  }
+  fill(&inputs[1], n_pages * o->n_kv_heads * o->page_size);
+  for (int64_t i = 1; i < 2 * n_copies; i++)
+    memcpy(data->data + (uint64_t)i * half, data->data, half);
   int32_t *pages = indices(b, &inputs[3], 2, table), *start = indices(b, &inputs[4], 1, table);
   int32_t *length = indices(b, &inputs[5], 1, table), *total = indices(b, &inputs[6], 1, table);
   for (int64_t i = 0; i < n_pages; i++)
