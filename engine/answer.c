@@ -22,11 +22,14 @@ iso_status iso_answer_create(const int32_t *prompt, int32_t n_prompt,
     iso_detokenizer_init(&answer.detokenizer, tokenizer,
                          request->show_special ? 0 : ISO_DETOKENIZE_SKIP_SPECIAL);
   iso_stop_strings_init(&answer.stop, request->stop, request->n_stop);
+  iso_status status =
+      request->grammar ? iso_grammar_start(request->grammar, &answer.grammar) : ISO_OK;
   *out_answer = answer;
-  return ISO_OK;
+  return status;
 }
 
 void iso_answer_destroy(engine_answer *answer) {
+  iso_grammar_stop(&answer->grammar);
   free(answer->tokens);
   free(answer->ends);
   free(answer->logprobs);
@@ -57,6 +60,7 @@ static iso_status clone_arrays(const engine_answer *answer, engine_answer *copy)
     n_logprobs = answer->logprobs ? n_output * each : 0;
   ISO_TRY(copy_array((void **)&copy->logprobs, &copy->logprob_capacity, answer->logprobs,
                      n_logprobs, sizeof *answer->logprobs));
+  ISO_TRY(iso_grammar_clone(&answer->grammar, &copy->grammar));
   ISO_TRY(copy_array((void **)&copy->stop.held, &copy->stop.capacity, answer->stop.held,
                      answer->stop.length, 1));
   return iso_text_append(&copy->text, answer->text.data, answer->text.length);
@@ -68,6 +72,7 @@ iso_status iso_answer_clone(const engine_answer *answer, engine_answer *out_copy
   copy.ends = NULL;
   copy.logprobs = NULL;
   copy.stop.held = NULL;
+  copy.grammar = (iso_grammar_state){0};
   copy.token_capacity = copy.end_capacity = copy.logprob_capacity = copy.stop.capacity = 0;
   copy.text = (iso_text){0};
   iso_status status = clone_arrays(answer, &copy);

@@ -4,6 +4,7 @@
 
 #include <isomer/engine.h>
 
+#include "engine/grammar/grammar.h"
 #include "engine/stop_strings.h"
 #include "models/tokenizer/tokenizer.h"
 
@@ -19,6 +20,7 @@ typedef struct engine_answer {
   bool has_logprobs;
   double cumulative_logprob;
   bool has_text, is_deferred;
+  iso_grammar_state grammar; /* that it keeps to, if any */
   iso_detokenizer detokenizer;
   iso_stop_strings stop; /* text that may become a stop string, or is ready and not yet shown */
   size_t n_ready;        /* bytes of it that may be shown */

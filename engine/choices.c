@@ -78,7 +78,13 @@ static iso_status take_token(iso_engine *engine, engine_sequence *sequence, cons
     return end_sequence(engine, sequence);
   }
   bool stopped, too_early = iso_answer_n_output(answer) < request->asked.min_tokens;
+  if (answer->grammar.grammar)
+    ISO_TRY(iso_grammar_take(&answer->grammar, token));
   ISO_TRY(iso_answer_append_text(answer, too_early, &engine->piece, &stopped));
+  if (!stopped && iso_grammar_is_over(&answer->grammar)) {
+    answer->reason = ISO_STOP_END;
+    return end_sequence(engine, sequence);
+  }
   if (stopped || (int32_t)answer->n_tokens >= request->length_limit)
     return end_sequence(engine, sequence);
   *out_ended = false;

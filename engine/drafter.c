@@ -191,7 +191,7 @@ iso_status iso_drafter_run(iso_engine *engine) {
     for (int32_t s = 0; s < engine->requests[r]->n_sequences; s++) {
       engine_sequence *sequence = &engine->requests[r]->sequences[s];
       sequence->n_proposed = 0;
-      if (drafter->n_sequences == drafter->max_sequences ||
+      if (drafter->n_sequences == drafter->max_sequences || engine->requests[r]->asked.grammar ||
           !iso_scheduler_decodes(engine, sequence))
         continue;
       int32_t limit = engine->requests[r]->length_limit;

@@ -87,6 +87,7 @@ static int32_t count_samplers(const iso_engine *engine) {
 static iso_status build(iso_engine *engine, const iso_engine_options *given) {
   iso_engine_options *options = &engine->options;
   ISO_TRY(fill_options(given, options));
+  ISO_TRY(iso_grammar_shelf_init(&engine->grammars));
   ISO_TRY(iso_engine_queue_create(engine));
   ISO_TRY(iso_drafter_create(engine, &engine->drafter));
   iso_kv_budget budget = {options->kv_memory_bytes, options->memory_utilization};
@@ -250,6 +251,7 @@ static iso_status submit(iso_engine *engine) {
 static iso_status finish_running(iso_engine *engine) {
   engine_batch *batch = &engine->running;
   iso_engine_stats *stats = &engine->stats;
+  iso_sampler_prepare(engine);
   ISO_TRY(iso_runtime_wait(engine->runtime));
   double end = iso_engine_now_us(), before = engine->last_step_end_us;
   double took = end - (batch->start_us > before ? batch->start_us : before);
@@ -419,6 +421,7 @@ void iso_engine_destroy(iso_engine *engine) {
   iso_swap_destroy(&engine->swap);
   iso_kv_pages_destroy(&engine->kv);
   iso_drafter_destroy(&engine->drafter);
+  iso_grammar_shelf_destroy(&engine->grammars);
   iso_runtime_destroy(engine->runtime);
   iso_thread_pool_destroy(engine->threads);
   for (int32_t i = 0; i < ENGINE_MAX_SAMPLERS; i++)
@@ -440,6 +443,12 @@ const iso_engine_options *iso_engine_get_options(const iso_engine *engine) {
 }
 const char *iso_engine_describe(const iso_engine *engine) {
   return iso_runtime_describe(engine->runtime);
+}
+
+iso_status iso_grammar_create(iso_engine *engine, const char *schema, size_t length,
+                              iso_grammar **out_grammar) {
+  return iso_grammar_shelf_get(&engine->grammars, iso_model_get_tokenizer(engine->model),
+                               engine->n_vocabulary, schema, length, out_grammar);
 }
 
 iso_status iso_engine_tokenize(const iso_engine *engine, const char *text, size_t length,

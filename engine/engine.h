@@ -13,6 +13,7 @@
  *   step_times.c  what a step takes
  *   drafter.c    drafts from a smaller model
  *   answer.c     tokens and text on their way out, stop strings
+ *   grammar/     answers that are held to a JSON schema
  *   event.c      events
  *
  * A sequence is a row of tokens; those whose keys and values are in its pages are cached, the rest
@@ -33,6 +34,7 @@
 
 #include "engine/answer.h"
 #include "engine/drafter.h"
+#include "engine/grammar/grammar.h"
 #include "engine/kv_pages.h"
 #include "engine/page_pool.h"
 #include "engine/runtime.h"
@@ -205,6 +207,7 @@ struct iso_engine {
   iso_page_pool pool;
   iso_swap_space swap;
   iso_drafter drafter;
+  iso_grammar_shelf grammars;
   engine_queue queue;
   pthread_t thread;
   engine_request **requests; /* at hand, in order */
@@ -305,8 +308,10 @@ ISO_MUST_CHECK iso_status iso_sampler_create(const iso_engine *engine, engine_sa
 void iso_sampler_destroy(engine_sampler *sampler);
 /* Draws the token behind `logits`, one row, for a sequence. Threads need a sampler each. */
 ISO_MUST_CHECK iso_status iso_sampler_draw(const iso_engine *engine, engine_sampler *sampler,
-                                           const engine_sequence *sequence, const float *logits,
+                                           engine_sequence *sequence, const float *logits,
                                            int32_t *out_token);
+/* Finds the tokens that grammars allow in the step under way, while it is. */
+void iso_sampler_prepare(iso_engine *engine);
 /* Draws from the rows of the step that was running that the host must draw from, on several threads
  * where there are several. What fails is left to be drawn again. */
 void iso_sampler_draw_ahead(iso_engine *engine);

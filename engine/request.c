@@ -75,6 +75,18 @@ static iso_status check_lists(const iso_engine *engine, const iso_request *reque
   return ISO_OK;
 }
 
+/* A grammar says where an answer ends. */
+static iso_status check_grammar(const iso_request *request) {
+  const char *other = request->beam_width > 0   ? "beam search"
+                      : request->embed          ? "an embedding"
+                      : request->ignore_end     ? "ignore_end"
+                      : request->min_tokens > 0 ? "min_tokens"
+                                                : NULL;
+  if (request->grammar && other)
+    return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "a grammar and %s do not go together", other);
+  return ISO_OK;
+}
+
 /* How long a sequence may become; refuses what would never fit. */
 static iso_status check_length(const iso_engine *engine, const iso_request *request,
                                int32_t *out_limit) {
@@ -203,6 +215,7 @@ iso_status iso_engine_request_create(const iso_engine *engine, const iso_request
   int32_t limit = 0;
   ISO_TRY(check_numbers(&asked));
   ISO_TRY(check_lists(engine, &asked));
+  ISO_TRY(check_grammar(&asked));
   ISO_TRY(check_length(engine, &asked, &limit));
   engine_request *request = calloc(1, sizeof *request);
   if (!request)
@@ -214,6 +227,8 @@ iso_status iso_engine_request_create(const iso_engine *engine, const iso_request
   request->length_limit = limit;
   request->usage.n_prompt = asked.n_prompt;
   request->asked = asked;
+  if (asked.grammar)
+    iso_grammar_retain(asked.grammar);
   /* Until they are copies. */
   request->asked.prompt = NULL;
   request->asked.stop = NULL;
@@ -238,6 +253,7 @@ void iso_engine_request_destroy(engine_request *request) {
   }
   for (int32_t i = 0; i < request->n_finished; i++)
     iso_answer_destroy(&request->finished[i]);
+  iso_grammar_release(request->asked.grammar);
   free(request->sequences);
   free(request->finished);
   free(request->embedding);

@@ -77,12 +77,23 @@ static iso_status check_token(int32_t token) {
                                "that went wrong");
 }
 
+/* What the sequence's grammar leaves; NULL: there is none. */
+static iso_status find_allowed(engine_sequence *sequence, const uint32_t **out_allowed) {
+  const iso_request *asked = &sequence->request->asked;
+  *out_allowed = NULL;
+  return sequence->answer.grammar.grammar
+             ? iso_grammar_allowed(&sequence->answer.grammar, asked->stop_tokens,
+                                   asked->n_stop_tokens, out_allowed)
+             : ISO_OK;
+}
+
 iso_status iso_sampler_draw(const iso_engine *engine, engine_sampler *sampler,
-                            const engine_sequence *sequence, const float *logits,
-                            int32_t *out_token) {
+                            engine_sequence *sequence, const float *logits, int32_t *out_token) {
   const iso_sampling *sampling = &sequence->request->asked.sampling;
   const engine_answer *answer = &sequence->answer;
+  const uint32_t *allowed;
   float parameters[ISO_SAMPLE_PARAMETER_COUNT];
+  ISO_TRY(find_allowed(sequence, &allowed));
   read_parameters(sampling, parameters);
   const iso_sample_row row = {
       .logits = iso_sampler_adjust(engine, sampler, sequence, logits),
@@ -93,8 +104,12 @@ iso_status iso_sampler_draw(const iso_engine *engine, engine_sampler *sampler,
       .history = answer->tokens,
       .n_history = (int64_t)answer->n_tokens,
       .output_start = answer->n_prompt,
+      .allowed = allowed,
   };
   ISO_TRY(iso_sample_token(&row, sampler->candidates, out_token));
+  if (*out_token < 0 && allowed && sequence->request->asked.n_logit_bias > 0)
+    return iso_fail(ISO_ERROR_INVALID_ARGUMENT,
+                    "logit_bias forbids every token that the grammar allows");
   return check_token(*out_token);
 }
 
@@ -143,8 +158,9 @@ static bool suits_device(const iso_engine *engine, const engine_sequence *sequen
   return iso_runtime_samples(engine->runtime) && sequence->rows.n_logit_rows > 0 && !asked->embed &&
          asked->beam_width == 0 && !shares_row && !looks_at_drafts &&
          !sequence->answer.has_logprobs && !(asked->prompt_logprobs && !request->is_prompt_done) &&
-         asked->n_logit_bias == 0 && !forbids_end(sequence) && sampling->repetition_penalty == 1 &&
-         sampling->presence_penalty == 0 && sampling->frequency_penalty == 0;
+         asked->n_logit_bias == 0 && !asked->grammar && !forbids_end(sequence) &&
+         sampling->repetition_penalty == 1 && sampling->presence_penalty == 0 &&
+         sampling->frequency_penalty == 0;
 }
 
 void iso_sampler_set_row(iso_runtime *runtime, const engine_sequence *sequence, int32_t row,
@@ -233,8 +249,10 @@ static void draw_one(void *context, int32_t i, int32_t worker) {
   engine_drawn *drawn = &batch->drawn[i];
   if (!suits_host(batch, i))
     return;
-  const engine_sequence *sequence = batch->sequences[i];
+  engine_sequence *sequence = batch->sequences[i];
   const engine_rows *rows = &batch->rows[i];
+  if (sequence->answer.grammar.grammar && !iso_grammar_is_ready(&sequence->answer.grammar))
+    return; /* what finds the tokens is the engine's thread */
   int32_t row = rows->logit_row + rows->n_logit_rows - 1 - rows->n_drafts;
   const float *logits = iso_runtime_logits(engine->runtime, row);
   if (iso_sampler_draw(engine, &engine->samplers[worker], sequence, logits, &drawn->token) !=
@@ -243,6 +261,14 @@ static void draw_one(void *context, int32_t i, int32_t worker) {
   if (sequence->answer.has_logprobs)
     iso_sampler_logprobs(engine, logits, drawn->token, sequence->answer.n_top, drawn->logprobs);
   drawn->is_there = true;
+}
+
+void iso_sampler_prepare(iso_engine *engine) {
+  const engine_batch *batch = &engine->running;
+  const uint32_t *allowed;
+  for (int32_t i = 0; i < batch->n; i++)
+    if (batch->rows[i].is_last && find_allowed(batch->sequences[i], &allowed) != ISO_OK)
+      continue; /* and again when the row is drawn from */
 }
 
 /* Samplers of further threads, and the threads; with no memory for all there are fewer. */

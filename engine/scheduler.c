@@ -143,7 +143,7 @@ static int32_t propose(plan *self, engine_sequence *sequence) {
   most = room < most ? room : most;
   const engine_request *request = sequence->request;
   if (engine->options.speculation == ISO_SPECULATION_NONE || most <= 0 ||
-      request->asked.beam_width > 0 || !request->is_prompt_done)
+      request->asked.beam_width > 0 || request->asked.grammar || !request->is_prompt_done)
     return 0;
   int32_t n = iso_speculation_propose(engine, sequence, most);
   while (n > 0 && iso_sequence_pages_missing(engine, sequence, sequence->n_cached + 1 + n) >

@@ -147,6 +147,17 @@ typedef struct iso_logit_bias {
   float bias; /* added to the logit; -INFINITY forbids */
 } iso_logit_bias;
 
+/* What holds an answer to JSON that a schema takes. Made once, used by any number of requests of the
+ * engine that it was made for, from any thread. */
+typedef struct iso_grammar iso_grammar;
+/* From a JSON schema, "{}" for any JSON; docs/structured-output.md says what is supported.
+ * UNSUPPORTED names the keyword that is not, INVALID_ARGUMENT and CORRUPT_DATA what is wrong, LIMIT
+ * a schema too large. Those made lately are kept, and found again by their text. */
+ISO_MUST_CHECK ISO_API iso_status iso_grammar_create(iso_engine *engine, const char *schema,
+                                                     size_t length, iso_grammar **out_grammar);
+/* Requests that were submitted with it go on. `grammar` may be NULL. */
+ISO_API void iso_grammar_release(iso_grammar *grammar);
+
 /* One request. Zero is the default of every field but `sampling`, which starts from
  * iso_sampling_default(), and the prompt. Choice i of several draws with its own stream of
  * `seed`. */
@@ -173,6 +184,8 @@ typedef struct iso_request {
   bool prompt_logprobs; /* first a TEXT event with the prompt's tokens (the first has logprob 0) */
   const iso_logit_bias *logit_bias;
   int32_t n_logit_bias;
+  iso_grammar *grammar; /* the answer keeps to it, and ends where it does; NULL: none. Not with
+                           beams, ignore_end or min_tokens; drafts are not used */
   int32_t priority;    /* lower runs first; equal ones by arrival. No request starves */
   uint64_t timeout_us; /* since submission; 0: none */
   uint64_t cache_key;  /* prefixes are shared only among equal keys: adapters, tenants */

@@ -1,0 +1,227 @@
+#include "engine/grammar/grammar.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/json.h"
+#include "engine/grammar/json_rules.h"
+#include "engine/grammar/schema.h"
+
+/* Longest schema, in bytes. */
+enum { MAX_SCHEMA = 1 << 20 };
+
+struct iso_grammar {
+  atomic_int n_references;
+  char *schema; /* the text, to be found again by */
+  size_t length;
+  iso_automaton automaton;
+  matcher_masks masks;
+  matcher_table table;
+};
+
+/* ---- Grammars ------------------------------------------------------------------------------ */
+
+void iso_grammar_retain(iso_grammar *self) { atomic_fetch_add(&self->n_references, 1); }
+
+void iso_grammar_release(iso_grammar *self) {
+  if (!self || atomic_fetch_sub(&self->n_references, 1) > 1)
+    return;
+  iso_automaton_free(&self->automaton);
+  iso_matcher_masks_destroy(&self->masks);
+  free(self->schema);
+  free(self);
+}
+
+static iso_status compile(iso_grammar *self) {
+  cJSON *root = NULL;
+  ISO_TRY(iso_json_parse(self->schema, self->length, ISO_SCHEMA_MAX_DEPTH, &root));
+  iso_automaton *automaton = &self->automaton;
+  uint32_t rule = 0;
+  iso_automaton_init(automaton);
+  iso_json_rules_add(automaton);
+  iso_status status = iso_schema_add(automaton, root, &rule);
+  cJSON_Delete(root);
+  ISO_TRY(status);
+  ISO_TRY(iso_automaton_finish(automaton));
+  self->table.start = automaton->rules[rule];
+  if (automaton->states[self->table.start].height == AUTOMATON_NEVER)
+    return iso_fail(ISO_ERROR_INVALID_ARGUMENT,
+                    "no value satisfies the schema, or only one that nests without end");
+  return ISO_OK;
+}
+
+static iso_status create(iso_grammar_shelf *shelf, const char *schema, size_t length,
+                         iso_grammar **out_grammar) {
+  iso_grammar *self = calloc(1, sizeof *self);
+  if (!self)
+    return iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory for a grammar");
+  atomic_init(&self->n_references, 1);
+  self->length = length;
+  self->schema = malloc(length + 1);
+  iso_status status =
+      self->schema ? ISO_OK : iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory for a schema");
+  if (status == ISO_OK) {
+    memcpy(self->schema, schema, length);
+    status = compile(self);
+  }
+  if (status == ISO_OK)
+    status = iso_matcher_masks_create((uint32_t)self->automaton.n_states, &self->masks);
+  self->table.automaton = &self->automaton;
+  self->table.lexicon = &shelf->lexicon;
+  self->table.masks = &self->masks;
+  self->table.common = &shelf->common;
+  if (status == ISO_OK)
+    *out_grammar = self;
+  else
+    iso_grammar_release(self);
+  return status;
+}
+
+/* ---- The shelf ----------------------------------------------------------------------------- */
+
+iso_status iso_grammar_shelf_init(iso_grammar_shelf *self) {
+  if (pthread_mutex_init(&self->mutex, NULL) != 0)
+    return iso_fail(ISO_ERROR_OUT_OF_MEMORY, "the system has no further mutex");
+  self->exists = true;
+  return ISO_OK;
+}
+
+void iso_grammar_shelf_destroy(iso_grammar_shelf *self) {
+  if (!self->exists)
+    return;
+  for (int i = 0; i < GRAMMAR_SHELF_SIZE; i++)
+    iso_grammar_release(self->kept[i]);
+  iso_matcher_masks_destroy(&self->common);
+  iso_lexicon_destroy(&self->lexicon);
+  pthread_mutex_destroy(&self->mutex);
+  self->exists = false;
+}
+
+static iso_status make_lexicon(iso_grammar_shelf *self, const iso_tokenizer *tokenizer,
+                               int32_t n_vocabulary) {
+  if (self->has_lexicon)
+    return ISO_OK;
+  iso_automaton automaton;
+  iso_automaton_init(&automaton);
+  iso_json_rules_add(&automaton);
+  iso_status status = automaton.status;
+  uint32_t n_states = (uint32_t)automaton.n_states;
+  iso_automaton_free(&automaton);
+  ISO_TRY(status);
+  ISO_TRY(iso_lexicon_create(tokenizer, n_vocabulary, &self->lexicon));
+  status = iso_matcher_masks_create(n_states, &self->common);
+  if (status != ISO_OK)
+    iso_lexicon_destroy(&self->lexicon);
+  self->has_lexicon = status == ISO_OK;
+  return status;
+}
+
+/* The kept one with this text, or NULL; it moves to the front. */
+static iso_grammar *find(iso_grammar_shelf *self, const char *schema, size_t length) {
+  for (int i = 0; i < GRAMMAR_SHELF_SIZE && self->kept[i]; i++) {
+    iso_grammar *found = self->kept[i];
+    if (found->length != length || memcmp(found->schema, schema, length) != 0)
+      continue;
+    memmove(self->kept + 1, self->kept, (size_t)i * sizeof *self->kept);
+    return self->kept[0] = found;
+  }
+  return NULL;
+}
+
+static iso_status get(iso_grammar_shelf *self, const iso_tokenizer *tokenizer, int32_t n_vocabulary,
+                      const char *schema, size_t length, iso_grammar **out_grammar) {
+  ISO_TRY(make_lexicon(self, tokenizer, n_vocabulary));
+  iso_grammar *found = find(self, schema, length);
+  if (!found) {
+    ISO_TRY(create(self, schema, length, &found));
+    iso_grammar_release(self->kept[GRAMMAR_SHELF_SIZE - 1]);
+    memmove(self->kept + 1, self->kept, (GRAMMAR_SHELF_SIZE - 1) * sizeof *self->kept);
+    self->kept[0] = found;
+  }
+  iso_grammar_retain(found);
+  *out_grammar = found;
+  return ISO_OK;
+}
+
+iso_status iso_grammar_shelf_get(iso_grammar_shelf *self, const iso_tokenizer *tokenizer,
+                                 int32_t n_vocabulary, const char *schema, size_t length,
+                                 iso_grammar **out_grammar) {
+  if (!tokenizer)
+    return iso_fail(ISO_ERROR_INVALID_ARGUMENT,
+                    "a schema needs the tokenizer that the model was opened without");
+  if (length > MAX_SCHEMA)
+    return iso_fail(ISO_ERROR_LIMIT, "the schema has %zu bytes, at most %d are taken", length,
+                    MAX_SCHEMA);
+  pthread_mutex_lock(&self->mutex);
+  iso_status status = get(self, tokenizer, n_vocabulary, schema, length, out_grammar);
+  pthread_mutex_unlock(&self->mutex);
+  return status;
+}
+
+/* ---- Answers ------------------------------------------------------------------------------- */
+
+iso_status iso_grammar_start(iso_grammar *grammar, iso_grammar_state *out_state) {
+  *out_state = (iso_grammar_state){0};
+  ISO_TRY(iso_matcher_start(&grammar->table, &out_state->matcher));
+  iso_grammar_retain(grammar);
+  out_state->grammar = grammar;
+  return ISO_OK;
+}
+
+iso_status iso_grammar_clone(const iso_grammar_state *state, iso_grammar_state *out_copy) {
+  *out_copy = (iso_grammar_state){0};
+  if (!state->grammar)
+    return ISO_OK;
+  ISO_TRY(iso_matcher_clone(&state->grammar->table, &state->matcher, &out_copy->matcher));
+  iso_grammar_retain(state->grammar);
+  out_copy->grammar = state->grammar;
+  return ISO_OK;
+}
+
+void iso_grammar_stop(iso_grammar_state *state) {
+  if (!state->grammar)
+    return;
+  iso_matcher_free(&state->matcher);
+  iso_grammar_release(state->grammar);
+  *state = (iso_grammar_state){0};
+}
+
+iso_status iso_grammar_take(iso_grammar_state *state, int32_t token) {
+  const matcher_table *table = &state->grammar->table;
+  size_t length = 0;
+  const char *bytes = iso_tokenizer_token_bytes(table->lexicon->tokenizer, token, &length);
+  return iso_matcher_advance(table, &state->matcher, bytes ? bytes : "", bytes ? length : 0);
+}
+
+bool iso_grammar_is_over(const iso_grammar_state *state) {
+  return state->grammar && iso_matcher_must_end(&state->matcher);
+}
+
+static void allow(const matcher_table *table, uint32_t *allowed, const int32_t *tokens, size_t n) {
+  for (size_t i = 0; i < n; i++)
+    if (tokens[i] >= 0 && tokens[i] < table->lexicon->n_vocabulary)
+      allowed[tokens[i] / 32] |= 1u << tokens[i] % 32;
+}
+
+iso_status iso_grammar_allowed(iso_grammar_state *state, const int32_t *ends, int32_t n_ends,
+                               const uint32_t **out_allowed) {
+  const matcher_table *table = &state->grammar->table;
+  iso_matcher_state *matcher = &state->matcher;
+  bool any = true;
+  if (!matcher->is_current) {
+    ISO_TRY(iso_matcher_find_allowed(table, matcher, &any));
+    if (iso_matcher_may_end(matcher)) {
+      size_t n = 0;
+      const int32_t *own = iso_tokenizer_end_ids(table->lexicon->tokenizer, &n);
+      allow(table, matcher->allowed, own, n);
+      allow(table, matcher->allowed, ends, (size_t)n_ends);
+      any = any || n > 0 || n_ends > 0;
+    }
+    matcher->is_current = any;
+  }
+  *out_allowed = matcher->allowed;
+  return any ? ISO_OK
+             : iso_fail(ISO_ERROR_UNSUPPORTED, "no token of the vocabulary continues the answer as "
+                                               "its schema asks");
+}
