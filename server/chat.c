@@ -1,21 +1,40 @@
 /* /v1/chat/completions */
 #include "server/job.h"
 
+#include "models/tokenizer/tokenizer.h"
+
 #include <stdlib.h>
 #include <string.h>
+
+static bool refuse_choice(iso_api_error *refusal) {
+  return iso_refuse(refusal, 400, "tool_choice", "unsupported_parameter",
+                    "'tool_choice' must be \"none\", \"auto\", \"required\" or {\"type\": "
+                    "\"function\", \"function\": {\"name\": ...}}");
+}
+
+/* Of a function that must be called. *out_name NULL: of any. */
+static bool read_forced(const cJSON *choice, const char **out_name, iso_api_error *refusal) {
+  const cJSON *type = cJSON_GetObjectItemCaseSensitive(choice, "type");
+  const cJSON *function = cJSON_GetObjectItemCaseSensitive(choice, "function");
+  const cJSON *name = cJSON_GetObjectItemCaseSensitive(function, "name");
+  *out_name = NULL;
+  if (cJSON_IsString(choice) && strcmp(choice->valuestring, "required") == 0)
+    return true;
+  if (!cJSON_IsString(type) || strcmp(type->valuestring, "function") != 0 || !cJSON_IsString(name))
+    return refuse_choice(refusal);
+  *out_name = name->valuestring;
+  return true;
+}
 
 /* "auto" without tools and "none" are the same; with "none" the template does not see the tools. */
 static bool read_tools(iso_job *job, iso_api_error *refusal) {
   iso_fields *fields = &job->fields;
   const cJSON *choice = fields->tool_choice;
-  const char *word = cJSON_IsString(choice) ? choice->valuestring : NULL;
-  bool none = word && strcmp(word, "none") == 0;
-  if (choice && !none && !(word && strcmp(word, "auto") == 0))
-    return iso_refuse(refusal, 400, "tool_choice", "unsupported_parameter",
-                      "'tool_choice' must be \"none\" or \"auto\": answers cannot be held to a "
-                      "grammar, so a call cannot be forced");
-  if (none)
+  const char *word = cJSON_IsString(choice) ? choice->valuestring : NULL, *name;
+  if (word && strcmp(word, "none") == 0)
     fields->tools = NULL;
+  else if (choice && !(word && strcmp(word, "auto") == 0))
+    return read_forced(choice, &name, refusal) && iso_job_force_call(job, name, refusal);
   if (!cJSON_IsArray(fields->tools) || !job->server->tool_format)
     return true;
   if (!iso_tool_names_copy(fields->tools, &job->tool_names))
@@ -23,15 +42,6 @@ static bool read_tools(iso_job *job, iso_api_error *refusal) {
   if (job->tool_names.count > 0)
     job->tool_format = job->server->tool_format;
   return true;
-}
-
-static bool check_response_format(const cJSON *format, iso_api_error *refusal) {
-  const cJSON *type = cJSON_GetObjectItemCaseSensitive(format, "type");
-  if (!format || (cJSON_IsString(type) && strcmp(type->valuestring, "text") == 0))
-    return true;
-  return iso_refuse(refusal, 400, "response_format", "unsupported_parameter",
-                    "'response_format' must be {\"type\": \"text\"}: answers cannot be held to a "
-                    "grammar");
 }
 
 bool iso_read_stream_options(iso_job *job, iso_api_error *refusal) {
@@ -58,6 +68,28 @@ bool iso_read_stream_options(iso_job *job, iso_api_error *refusal) {
   return true;
 }
 
+/* The mark before a forced call is part of the prompt: the model is in the midst of writing it. */
+static bool begin_call(const iso_job *job, int32_t **ids, size_t *count, iso_api_error *refusal) {
+  const char *mark = job->tool_format->bare ? NULL : job->tool_format->begin;
+  int32_t *more = NULL;
+  size_t n_more = 0;
+  if (!mark)
+    return true;
+  iso_status status =
+      iso_tokenizer_encode(iso_model_get_tokenizer(job->server->model), mark, strlen(mark),
+                           ISO_TOKENIZE_PARSE_SPECIAL, &more, &n_more);
+  int32_t *grown = status == ISO_OK ? realloc(*ids, (*count + n_more + 1) * sizeof *grown) : NULL;
+  if (grown) {
+    *ids = grown;
+    memcpy(grown + *count, more, n_more * sizeof *more);
+    *count += n_more;
+  } else {
+    free(*ids);
+  }
+  free(more);
+  return grown || iso_refuse(refusal, 503, NULL, "out_of_memory", "out of memory");
+}
+
 static bool prepare(iso_job *job, iso_api_error *refusal) {
   iso_fields *fields = &job->fields;
   if (fields->max_tokens == 0)
@@ -68,8 +100,8 @@ static bool prepare(iso_job *job, iso_api_error *refusal) {
   if (fields->top_logprobs > 0 && !fields->logprobs)
     return iso_refuse(refusal, 400, "top_logprobs", "invalid_value",
                       "'top_logprobs' goes with \"logprobs\": true");
-  if (!read_tools(job, refusal) || !check_response_format(fields->response_format, refusal) ||
-      !iso_read_stream_options(job, refusal) || !iso_job_set_request(job, refusal))
+  if (!iso_read_stream_options(job, refusal) || !iso_job_set_request(job, refusal) ||
+      !read_tools(job, refusal) || !iso_job_set_response_format(job, refusal))
     return false;
   job->request.show_special |= job->tool_format && job->tool_format->special;
   job->request.logprobs = fields->logprobs;
@@ -78,6 +110,7 @@ static bool prepare(iso_job *job, iso_api_error *refusal) {
   size_t count;
   return iso_chat_tokenize(job->server->model, job->server->specials, fields, &ids, &count,
                            refusal) &&
+         (!job->forced || begin_call(job, &ids, &count, refusal)) &&
          iso_job_add_ids(job, ids, count, false, refusal);
 }
 
@@ -128,10 +161,11 @@ static void write_logprobs(const iso_job *job, const iso_answer *answer, const i
   iso_json_end(w, '}');
 }
 
-static const char *finish_of(const iso_answer *answer, iso_stop_reason reason) {
+/* OpenAI has "stop" after the call of a function that was named. */
+static const char *finish_of(const iso_job *job, const iso_answer *answer, iso_stop_reason reason) {
   bool by_itself = reason == ISO_STOP_END || reason == ISO_STOP_STRING;
-  return by_itself && answer->scan && answer->scan->n_calls > 0 ? "tool_calls"
-                                                                : iso_finish_reason(reason);
+  bool calls = by_itself && answer->scan && answer->scan->n_calls > 0;
+  return calls && job->forced != FORCED_FUNCTION ? "tool_calls" : iso_finish_reason(reason);
 }
 
 static void write_content_and_calls(const iso_answer *answer, iso_json_writer *w) {
@@ -172,7 +206,7 @@ static void write_result(iso_job *job, iso_json_writer *w) {
     iso_json_null(w, "refusal");
     iso_json_end(w, '}');
     write_logprobs(job, answer, NULL, w);
-    iso_json_string(w, "finish_reason", finish_of(answer, answer->reason));
+    iso_json_string(w, "finish_reason", finish_of(job, answer, answer->reason));
     iso_json_end(w, '}');
   }
   iso_json_end(w, ']');
@@ -243,7 +277,7 @@ static void write_event(iso_job *job, iso_answer *answer, const iso_event *event
   if (calls.text.data)
     write_chunk(job, answer, &(answer_piece){.calls = calls.text.data}, w);
   if (ends)
-    write_chunk(job, answer, &(answer_piece){.finish = finish_of(answer, event->reason)}, w);
+    write_chunk(job, answer, &(answer_piece){.finish = finish_of(job, answer, event->reason)}, w);
   free(content.data);
   free(calls.text.data);
 }

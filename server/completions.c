@@ -13,7 +13,8 @@ static bool prepare(iso_job *job, iso_api_error *refusal) {
                       "'max_tokens' must be at least 1; 0 goes with \"echo\": true");
   if (job->prompt_only)
     fields->max_tokens = 1; /* its token is not shown */
-  if (!iso_read_stream_options(job, refusal) || !iso_job_set_request(job, refusal))
+  if (!iso_read_stream_options(job, refusal) || !iso_job_set_request(job, refusal) ||
+      !iso_job_set_response_format(job, refusal))
     return false;
   job->request.logprobs = fields->completion_logprobs >= 0;
   job->request.n_top_logprobs = job->request.logprobs ? fields->completion_logprobs : 0;

@@ -162,7 +162,8 @@ static const struct {
      "\"enum\":[\"system\",\"user\",\"assistant\",\"tool\",\"developer\"]},"
      "\"content\":{\"type\":\"string\"}}}}"},
     {"tools", "{\"type\":[\"array\",\"null\"],\"items\":{\"type\":\"object\"}}"},
-    {"tool_choice", "{\"enum\":[\"none\",\"auto\",null]}"},
+    {"tool_choice", "{\"anyOf\":[{\"enum\":[\"none\",\"auto\",\"required\",null]},{\"type\":"
+                    "\"object\"}]}"},
     {"chat_template_kwargs", "{\"type\":[\"object\",\"null\"]}"},
     {"prompt", "{\"anyOf\":[{\"type\":\"string\"},{\"type\":\"array\"}]}"},
     {"input", "{\"anyOf\":[{\"type\":\"string\"},{\"type\":\"array\"}]}"},
@@ -178,6 +179,7 @@ static const struct {
     {"logit_bias", "{\"type\":[\"object\",\"null\"],\"additionalProperties\":"
                    "{\"type\":\"number\",\"minimum\":-100,\"maximum\":100}}"},
     {"encoding_format", "{\"enum\":[\"float\",\"base64\",null]}"},
+    {"grammar", "{\"type\":[\"object\",\"null\"]}"},
     {"response_format", "{\"type\":[\"object\",\"null\"]}"},
 };
 

@@ -94,7 +94,7 @@ static bool prepare_tgi(iso_job *job, iso_api_error *refusal) {
                       "'inputs' must be a string");
   if (!fields->do_sample && !fields->best_of)
     fields->temperature = 0;
-  if (!iso_job_set_request(job, refusal))
+  if (!iso_job_set_request(job, refusal) || !iso_job_set_tgi_grammar(job, refusal))
     return false;
   job->request.logprobs = true;
   job->request.n_top_logprobs = fields->top_logprobs;

@@ -109,6 +109,7 @@ static void job_free(iso_job *job) {
   for (int i = 0; job->scans && i < job->n_answers; i++)
     iso_tool_scan_free(&job->scans[i]);
   iso_tool_names_free(&job->tool_names);
+  iso_grammar_release(job->request.grammar);
   free(job->scans);
   cJSON_Delete(job->root);
   free(job->parts);
@@ -400,6 +401,8 @@ static bool make_parts(iso_job *job, iso_api_error *refusal) {
     job->answers[i].scan = &job->scans[i];
     job->scans[i] = (iso_tool_scan){
         .format = job->tool_format, .names = &job->tool_names, .seed = job->id, .choice = i};
+    if (job->forced)
+      iso_tool_scan_force(&job->scans[i]);
   }
   return ok || iso_refuse(refusal, 503, NULL, "out_of_memory", "out of memory");
 }

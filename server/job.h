@@ -87,7 +87,8 @@ struct iso_job {
   const char **stop;
   int32_t *stop_tokens;
   iso_logit_bias *logit_bias;
-  const iso_tool_format *tool_format; /* NULL: calls are not looked for */
+  const iso_tool_format *tool_format;                          /* NULL: calls are not looked for */
+  enum { FORCED_NOTHING, FORCED_ANY, FORCED_FUNCTION } forced; /* the answer is a call */
   iso_tool_names tool_names;
   iso_tool_scan *scans; /* n_answers, or NULL */
   iso_prompt *prompts;
@@ -120,6 +121,11 @@ bool iso_job_add_prompts(iso_job *job, const cJSON *prompt, const char *name, bo
 /* Ids from a JSON array, malloc'ed. */
 bool iso_read_ids(const cJSON *array, const iso_model *model, const char *name, int32_t **out_ids,
                   size_t *out_count, iso_api_error *refusal);
+/* What the answer is held to, after iso_job_set_request(): "response_format", TGI's "grammar", or a
+ * call of the function `name`, of any where it is NULL. */
+bool iso_job_set_response_format(iso_job *job, iso_api_error *refusal);
+bool iso_job_set_tgi_grammar(iso_job *job, iso_api_error *refusal);
+bool iso_job_force_call(iso_job *job, const char *name, iso_api_error *refusal);
 /* "stream_options" into job->include_usage. */
 bool iso_read_stream_options(iso_job *job, iso_api_error *refusal);
 /* Ids of fields->messages through the chat template. */

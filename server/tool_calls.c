@@ -11,19 +11,31 @@ enum { MAX_DEPTH = 32 };
 /* Sources: the models' own chat templates and cards. */
 static const iso_tool_format formats[] = {
     /* <tool_call>{"name": ..., "arguments": {...}}</tool_call>, one each, or a list in one */
-    {.name = "hermes", .begin = "<tool_call>", .end = "</tool_call>", .sign = "<tool_call>"},
+    {.name = "hermes",
+     .begin = "<tool_call>",
+     .end = "</tool_call>",
+     .key = "arguments",
+     .sign = "<tool_call>"},
     /* [TOOL_CALLS] [{"name": ..., "arguments": {...}}, ...] */
-    {.name = "mistral", .begin = "[TOOL_CALLS]", .special = true, .sign = "[TOOL_CALLS]"},
+    {.name = "mistral",
+     .begin = "[TOOL_CALLS]",
+     .key = "arguments",
+     .is_list = true,
+     .special = true,
+     .sign = "[TOOL_CALLS]"},
     /* {"name": ..., "parameters": {...}}, perhaps after the mark, several parted by ";" */
     {.name = "llama3",
      .begin = "<|python_tag|>",
      .bare = true,
+     .key = "parameters",
      .special = true,
      .sign = "{\"name\": \"isomer_probe\", \"parameters\": "},
     /* <|tool_call|>[{"name": ..., "arguments": {...}}]<|/tool_call|> */
     {.name = "phi4",
      .begin = "<|tool_call|>",
      .end = "<|/tool_call|>",
+     .key = "arguments",
+     .is_list = true,
      .special = true,
      .sign = "<|tool|>"},
 };
@@ -340,6 +352,8 @@ static bool scan_call(iso_tool_scan *scan, bool ended, bool indexed, iso_printer
   scan->begun = true;
   return held->size > 0;
 }
+
+void iso_tool_scan_force(iso_tool_scan *scan) { scan->in_call = scan->is_bare = true; }
 
 void iso_tool_scan_push(iso_tool_scan *scan, const char *text, size_t length, bool ended,
                         bool indexed, iso_printer *content, iso_json_writer *calls) {

@@ -13,9 +13,11 @@
 
 typedef struct iso_tool_format {
   const char *name;
-  const char *begin; /* mark before a call */
+  const char *begin; /* mark before a call; NULL: only where calls are forced, without a mark */
   const char *end;   /* mark after it; NULL: the rest of the answer is calls */
   bool bare;         /* an answer that begins with '{' is a call too, without a mark */
+  const char *key;   /* of a call's arguments */
+  bool is_list;      /* calls stand in a list */
   bool special;      /* `begin` is a special token, which texts leave out unless asked */
   const char *sign;  /* what only such a template writes */
 } iso_tool_format;
@@ -49,6 +51,8 @@ typedef struct iso_tool_scan {
   int n_calls;
 } iso_tool_scan;
 
+/* The answer is a call, from its first byte to its end. */
+void iso_tool_scan_force(iso_tool_scan *scan);
 /* Takes the answer's next bytes; `ended`: there are no more. Appends to `content` what is text, and
  * to `calls` OpenAI's call objects (with "index" where `indexed`), all of them whole. Blank space
  * around calls is dropped. */

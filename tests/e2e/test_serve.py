@@ -330,7 +330,7 @@ class Fields(unittest.TestCase):
             self.assertEqual(error["param"], param, (body, error))
         for body, param in (({"tool_choice": "required"}, "tool_choice"), ({"messages": []}, "messages"),
                             ({"tool_choice": {"type": "function", "function": {"name": "f"}}}, "tool_choice"),
-                            ({"response_format": {"type": "json_object"}}, "response_format"),
+                            ({"response_format": {"type": "xml"}}, "response_format"),
                             ({"top_logprobs": 2}, "top_logprobs"), ({"functions": []}, "functions"),
                             ({"messages": [{"content": "x"}]}, "messages"), ({"messages": [5]}, "messages"),
                             ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages"),

@@ -6,12 +6,14 @@ import pathlib
 import threading
 import time
 import unittest
+from typing import Annotated, Literal, Optional
 
 import isomer
 from serving import Server
 
 isomer.need_packages("openai")
 import openai  # noqa: E402
+import pydantic  # noqa: E402
 
 MODEL = isomer.need_model("ISOMER_TEST_SMOLLM2")
 GOLDEN = json.loads((pathlib.Path(isomer.SOURCE) / "tests/golden/smollm2/greedy.json").read_text())
@@ -71,7 +73,7 @@ class OpenAI(unittest.TestCase):
             pass
         stream.close()  # a program that has heard enough
         with self.assertRaises(openai.BadRequestError) as caught:
-            self.chat(response_format={"type": "json_object"})
+            self.chat(response_format={"type": "json_schema", "json_schema": {"name": "n", "schema": {"not": {}}}})
         self.assertEqual(caught.exception.param, "response_format")
 
         async def together():
@@ -173,8 +175,8 @@ class OpenAI(unittest.TestCase):
         called = [*hello(), {"role": "assistant", "content": None, "tool_calls": [
             {"id": "1", "type": "function", "function": {"name": "weather", "arguments": "{\"city\": \"Rome\"}"}}]},
             {"role": "tool", "tool_call_id": "1", "content": "sunny"}]
-        with self.assertRaises(openai.BadRequestError):
-            self.chat(called, tools=TOOLS, tool_choice="required")
+        with self.assertRaises(openai.BadRequestError):  # which adds content, and there is none
+            self.chat(called, tools=TOOLS)
 
     def test_calls_of_tools(self):
         """SmolLM2 repeats what it has been shown; its template has no calls, so their format is an option."""
@@ -212,10 +214,39 @@ class OpenAI(unittest.TestCase):
                 cut = client.chat.completions.create(**{**options, "max_tokens": 8}).choices[0]
                 self.assertEqual(cut.finish_reason, "length")
                 self.assertTrue(called.startswith(cut.message.content) and cut.message.content)
-                for choice in ("required", {"type": "function", "function": {"name": "weather"}}):
-                    with self.assertRaises(openai.BadRequestError) as caught:
-                        client.chat.completions.create(**options, tool_choice=choice)
-                    self.assertEqual(caught.exception.param, "tool_choice")
+                for forced in ("required", {"type": "function", "function": {"name": "weather"}}):
+                    choice = client.chat.completions.create(**options, tool_choice=forced).choices[0]
+                    self.assertEqual(choice.finish_reason, "tool_calls" if forced == "required" else "stop")
+                    self.assertEqual(json.loads(choice.message.tool_calls[0].function.arguments), {"city": "Rome"})
+
+    def test_structured_output(self):
+        """As the client makes a schema of a class, and the class of the answer."""
+        class Person(pydantic.BaseModel):
+            model_config = pydantic.ConfigDict(extra="forbid")
+            name: Annotated[str, pydantic.Field(max_length=30)]
+            age: Annotated[int, pydantic.Field(ge=0, le=120)]
+            kind: Literal["painter", "doctor"]
+            town: Optional[Annotated[str, pydantic.Field(max_length=20)]]
+
+        class Weather(pydantic.BaseModel):
+            city: Annotated[str, pydantic.Field(max_length=20)]
+            unit: Literal["C", "F"]
+        messages = hello("Bob is 35 years old, and paints in Rome. Who is he? Answer in JSON.")
+        parsed = self.client.chat.completions.parse(model="smollm2", messages=messages, max_tokens=200, temperature=0,
+                                                    response_format=Person).choices[0].message.parsed
+        self.assertEqual((parsed.name, parsed.kind), ("Bob", "painter"))
+        with self.client.chat.completions.stream(model="smollm2", messages=messages, max_tokens=200, temperature=0,
+                                                 response_format=Person) as stream:
+            for _ in stream:
+                pass
+            self.assertEqual(stream.get_final_completion().choices[0].message.parsed, parsed)
+        self.assertIsInstance(json.loads(self.chat(messages, max_tokens=300, response_format={"type": "json_object"}, temperature=1,
+                                                   seed=3).choices[0].message.content), dict)
+        call = self.client.chat.completions.parse(
+            model="smollm2", messages=hello("What is the weather in Rome?"), max_tokens=100, temperature=0, tool_choice="required",
+            tools=[openai.pydantic_function_tool(Weather)]).choices[0].message.tool_calls[0].function
+        self.assertEqual(call.name, "Weather")
+        self.assertIsInstance(call.parsed_arguments, Weather)
 
     def test_completions(self):
         several = self.complete(["The sky is", "Water is", "Fire is"], n=2, temperature=1, seed=1)
