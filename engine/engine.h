@@ -203,6 +203,7 @@ struct iso_engine {
   iso_engine_options options; /* in force; strings are not kept */
   iso_runtime *runtime;
   int32_t n_vocabulary, context, page_size, max_tokens, max_sequences, max_logit_rows;
+  int32_t mixed_tokens; /* rows of a step in which sequences decode and prompts run */
   iso_kv_pages kv;
   iso_page_pool pool;
   iso_swap_space swap;

@@ -6,12 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-  DEFAULT_CONTEXT = 4096,
-  DEFAULT_MAX_TOKENS = 512,
-  DEFAULT_PAGE_SIZE = 64,
-  MAX_PAGE_SIZE = 1024
-};
+enum { DEFAULT_CONTEXT = 4096, DEFAULT_PAGE_SIZE = 64, MAX_PAGE_SIZE = 1024 };
 
 /* Rows of an output on the host, one a logit row. */
 typedef struct runtime_rows {
@@ -56,8 +51,6 @@ static iso_status fill_options(const iso_model *model, const iso_runtime_options
             "a context of %d tokens is more than the %d that the model was trained "
             "for; answers past that may make no sense",
             out->context, config->context_length);
-  if (out->max_tokens == 0)
-    out->max_tokens = DEFAULT_MAX_TOKENS;
   if (out->max_sequences == 0)
     out->max_sequences = 1;
   if (out->page_size == 0)
@@ -72,8 +65,6 @@ static iso_status fill_options(const iso_model *model, const iso_runtime_options
                     "positive, a page at most %d tokens",
                     out->context, out->max_tokens, out->max_sequences, out->n_threads,
                     out->page_size, MAX_PAGE_SIZE);
-  if (out->max_tokens < out->max_sequences)
-    out->max_tokens = out->max_sequences;
   int64_t pages = ((int64_t)out->context + out->page_size - 1) / out->page_size;
   int64_t pool = out->n_pages ? out->n_pages : pages * out->max_sequences;
   if (pool * out->page_size > INT32_MAX)
@@ -81,6 +72,24 @@ static iso_status fill_options(const iso_model *model, const iso_runtime_options
                     (long long)(pool * out->page_size));
   out->n_pages = (int32_t)pool;
   return ISO_OK;
+}
+
+/* Rows a step where nobody said: as many as give every unit of a GPU four tiles of 128 x 128 in a
+ * product of 4,096 features, if it tells its units. */
+static void choose_rows(iso_runtime *runtime) {
+  enum { LEAST = ISO_DEFAULT_STEP_ROWS, MOST = 2048, ROWS_A_UNIT = 16, MULTIPLE = 128 };
+  iso_runtime_options *options = &runtime->options;
+  int64_t rows = MOST;
+  for (uint32_t i = 0; i < runtime->devices.n_devices; i++) {
+    const iso_device_info *info = &runtime->devices.devices[i]->info;
+    int64_t suits = info->kind == ISO_DEVICE_GPU ? (int64_t)info->n_units * ROWS_A_UNIT : LEAST;
+    if ((int32_t)i != runtime->devices.fallback && suits < rows)
+      rows = suits;
+  }
+  if (options->max_tokens == 0)
+    options->max_tokens = rows < LEAST ? LEAST : (int32_t)(rows / MULTIPLE * MULTIPLE);
+  if (options->max_tokens < options->max_sequences)
+    options->max_tokens = options->max_sequences;
 }
 
 /* Sets the types of activations and cache: what was asked for, or what suits the devices. */
@@ -246,6 +255,7 @@ static iso_status build(iso_runtime *runtime, const iso_runtime_options *given,
                                        .cpu_affinity = options->cpu_affinity};
   ISO_TRY(iso_device_list_open(options->devices, options->split, config->n_layers, &device_options,
                                options->allow_fallback, &runtime->devices));
+  choose_rows(runtime);
   ISO_TRY(choose_types(runtime));
   if (budget)
     ISO_TRY(

@@ -7,6 +7,9 @@
 #include "engine/device_list.h"
 #include "engine/kv_budget.h"
 
+/* Rows of a step that suit any device, where nobody says another number. */
+enum { ISO_DEFAULT_STEP_ROWS = 512 };
+
 /* iso_runtime_create() with a pool of as many pages as the budget allows; options->n_pages is what
  * it may be at most, 0 for max_sequences full contexts. `budget` may be NULL. Steps draw tokens
  * wherever the device has a kernel for that, also where the host could look at the logits. */

@@ -9,6 +9,7 @@
 typedef struct plan {
   iso_engine *engine;
   int32_t tokens_left;     /* rows of the step, but those set aside for decoding */
+  int32_t prompt_left;     /* those of them that prompts may have */
   int32_t logit_rows_left; /* beyond one a sequence */
   bool is_blocked;         /* one that wants to start does not fit: nobody starts past it */
   bool others_hold;        /* somebody already placed or passed holds pages */
@@ -212,7 +213,8 @@ static iso_status place_decoding(plan *self, engine_sequence *sequence, place at
 }
 
 static iso_status place_prompt(plan *self, engine_sequence *sequence, place at) {
-  if (self->tokens_left <= 0)
+  int32_t left = self->tokens_left < self->prompt_left ? self->tokens_left : self->prompt_left;
+  if (left <= 0)
     return ISO_OK;
   if (sequence->n_pages == 0) {
     bool started = false;
@@ -223,13 +225,14 @@ static iso_status place_prompt(plan *self, engine_sequence *sequence, place at) 
       return ISO_OK;
   }
   int32_t pending = iso_sequence_pending(sequence);
-  int32_t rows = pending < self->tokens_left ? pending : self->tokens_left;
+  int32_t rows = pending < left ? pending : left;
   if (wants_all_rows(sequence) && rows > 1 + self->logit_rows_left)
     rows = 1 + self->logit_rows_left;
   sequence->rows.n = rows;
   sequence->rows.n_drafts = 0;
   self->engine->batch.has_prompts = true;
   self->tokens_left -= rows;
+  self->prompt_left -= rows;
   if (wants_all_rows(sequence))
     self->logit_rows_left -= rows - 1;
   add_to_batch(self, sequence);
@@ -270,6 +273,13 @@ static void begin(iso_engine *engine) {
   engine->n_decoding = n < engine->max_sequences ? n : engine->max_sequences;
 }
 
+/* Beside many that decode prompts still get half of a step. */
+static int32_t prompt_rows(const iso_engine *engine) {
+  int32_t beside = engine->mixed_tokens - engine->n_decoding,
+          least = (engine->mixed_tokens + 1) / 2;
+  return engine->n_decoding == 0 ? engine->max_tokens : beside > least ? beside : least;
+}
+
 iso_status iso_engine_schedule(iso_engine *engine) {
   if (engine->options.batching == ISO_BATCHING_STATIC)
     form_batch(engine);
@@ -278,6 +288,7 @@ iso_status iso_engine_schedule(iso_engine *engine) {
     ISO_TRY(iso_drafter_run(engine));
   plan self = {.engine = engine,
                .tokens_left = engine->max_tokens - engine->n_decoding,
+               .prompt_left = prompt_rows(engine),
                .logit_rows_left = engine->max_logit_rows - engine->max_sequences};
   for (size_t r = 0; r < engine->n_requests; r++)
     for (int32_t s = 0; s < engine->requests[r]->n_sequences; s++) {

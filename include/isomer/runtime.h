@@ -15,7 +15,7 @@ typedef struct iso_runtime_options {
   int32_t n_threads;     /* 0: one a physical core */
   bool allow_fallback;   /* ops a device refuses run on the host backend, logged; false: an error */
   int32_t context;       /* tokens of one sequence; 0: the trained context, at most 4,096 */
-  int32_t max_tokens;    /* rows a step; 0: 512 */
+  int32_t max_tokens;    /* rows a step; 0: 512, on a large GPU up to 2,048 */
   int32_t max_sequences; /* 0: 1 */
   int32_t max_logit_rows; /* rows a step that may want logits; 0: one a sequence */
   int32_t n_pages;        /* KV pool; 0: enough for max_sequences full contexts */

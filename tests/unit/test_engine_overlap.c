@@ -216,7 +216,7 @@ static void test_failure_under_way(void **state) {
   bool is_busy;
   CHECK(iso_engine_step(engine, &is_busy));
   assert_int_equal(engine->running.n, 1);
-  engine->max_tokens = CASE_CONTEXT; /* more than the runtime takes */
+  engine->max_tokens = engine->mixed_tokens = CASE_CONTEXT; /* more than the runtime takes */
   submit(engine, case_request(prompt, 100, 10), &out[1]);
   assert_int_equal(iso_engine_step(engine, &is_busy), ISO_ERROR_LIMIT);
   for (int i = 0; i < 2; i++) {

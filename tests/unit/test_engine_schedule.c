@@ -2,6 +2,8 @@
  * no page is left behind. */
 #include "tests/unit/engine_case.h"
 
+#include "engine/engine.h"
+
 enum { MOST = 64 };
 
 static collected out[MOST], alone[MOST];
@@ -118,6 +120,38 @@ static void test_long_prompt_leaves_rows_to_others(void **state) {
   run_all(engine);
   assert_int_equal(second.n_tokens[0], 4);
   iso_engine_destroy(engine);
+}
+
+/* Prompts alone fill a step; beside those that decode they share a quarter of it. */
+static void test_prompts_beside_decoding(void **state) {
+  (void)state;
+  enum { N = 20, LENGTH = 100 };
+  iso_engine_options options = case_options();
+  options.runtime.max_tokens = 4096;
+  options.runtime.max_sequences = N + 1;
+  options.runtime.n_pages = 256;
+  int32_t prompt[CASE_CONTEXT];
+  for (int n_decoding = 0; n_decoding < 2; n_decoding++) {
+    iso_engine *engine = make_engine(model, &options);
+    bool is_busy;
+    memset(out, 0, sizeof out);
+    fill_prompt(prompt, 4, 1);
+    if (n_decoding > 0)
+      submit(engine, case_request(prompt, 4, 60), &out[N]);
+    for (int i = 0; n_decoding > 0 && out[N].n_tokens[0] == 0; i++)
+      CHECK(iso_engine_step(engine, &is_busy));
+    for (int i = 0; i < N; i++) {
+      fill_prompt(prompt, LENGTH, (uint32_t)i + 10);
+      submit(engine, case_request(prompt, LENGTH, 2), &out[i]);
+    }
+    uint64_t before = stats_of(engine).n_prompt_tokens;
+    CHECK(iso_engine_step(engine, &is_busy));
+    assert_int_equal(engine->running.n_tokens, n_decoding ? 1024 : N * LENGTH);
+    run_all(engine);
+    assert_int_equal(stats_of(engine).n_prompt_tokens - before, N * LENGTH);
+    assert_idle(engine);
+    iso_engine_destroy(engine);
+  }
 }
 
 static void test_priority_and_arrival(void **state) {
@@ -338,6 +372,7 @@ int main(void) {
       cmocka_unit_test(test_few_pages),
       cmocka_unit_test(test_one_row_a_step),
       cmocka_unit_test(test_long_prompt_leaves_rows_to_others),
+      cmocka_unit_test(test_prompts_beside_decoding),
       cmocka_unit_test(test_priority_and_arrival),
       cmocka_unit_test(test_priority_takes_pages),
       cmocka_unit_test(test_queue_full),
