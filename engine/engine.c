@@ -153,6 +153,7 @@ static void finish_request(iso_engine *engine, engine_request *request) {
   else
     stats->n_failed++;
   engine->n_started += request->started_us == 0;
+  iso_engine_forget(engine, request);
   iso_event_done(engine, request);
   engine->n_done++;
   if (request->n_under_way == 0) {
@@ -344,7 +345,7 @@ static bool wait_for_work(iso_engine *engine, bool is_busy) {
   struct timespec until = time_at(deadline);
   int waited = 0;
   pthread_mutex_lock(&queue->mutex);
-  while (!is_busy && !queue->must_stop && !queue->first && queue->n_commands == 0 && waited == 0)
+  while (!is_busy && !queue->must_stop && !queue->first && !queue->commanded && waited == 0)
     waited = deadline > 0 ? pthread_cond_timedwait(&queue->wake, &queue->mutex, &until)
                           : pthread_cond_wait(&queue->wake, &queue->mutex);
   bool must_stop = queue->must_stop;
@@ -439,7 +440,6 @@ void iso_engine_destroy(iso_engine *engine) {
   destroy_batch(&engine->running);
   free(engine->event_tokens);
   free(engine->requests);
-  free(engine->commands);
   free(engine);
 }
 

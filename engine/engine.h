@@ -145,14 +145,16 @@ struct engine_request {
   int32_t n_finished;
   double *embedding; /* sum of hidden rows */
   float *pooled;
-  iso_token_logprob *prompt_logprobs; /* 1 + n_top_logprobs a token */
-  engine_request *next;               /* in the inbox; lingering */
+  iso_token_logprob *prompt_logprobs;       /* 1 + n_top_logprobs a token */
+  engine_request *next;                     /* in the inbox; lingering */
+  engine_request *next_live, *next_command; /* the queue's, as the next is */
+  uint32_t commands;
 };
 
-typedef struct engine_command {
-  enum { COMMAND_CANCEL, COMMAND_RESUME } kind;
-  iso_request_id id;
-} engine_command;
+/* What a request has been told since the engine last looked; bits. */
+enum { COMMAND_CANCEL = 1, COMMAND_RESUME = 2 };
+
+enum { ENGINE_LIVE_BUCKETS = 1024 };
 
 /* What other threads touch, under `mutex`. */
 typedef struct engine_queue {
@@ -160,8 +162,8 @@ typedef struct engine_queue {
   pthread_cond_t wake; /* of the engine's thread: something came in */
   pthread_cond_t idle; /* of iso_engine_drain(): nothing is at hand */
   engine_request *first, **last;
-  engine_command *commands;
-  size_t n_commands, command_capacity;
+  engine_request *live[ENGINE_LIVE_BUCKETS]; /* submitted and not done, by id; next_live */
+  engine_request *commanded;                 /* those with commands; next_command */
   iso_request_id last_id;
   int32_t n_waiting; /* submitted and not started */
   int32_t n_live;    /* submitted and not done */
@@ -214,12 +216,10 @@ struct iso_engine {
   engine_request **requests; /* at hand, in order */
   size_t n_requests, request_capacity;
   engine_request *lingering; /* done, with rows in steps under way; linked by `next` */
-  engine_command *commands;  /* taken from the queue */
-  size_t command_capacity;
-  engine_batch batch;   /* being planned */
-  engine_batch running; /* under way: n is 0 when none is */
-  bool overlaps;        /* a step is planned and submitted while one is under way */
-  bool must_wait;       /* the plan needs what only the step under way can tell */
+  engine_batch batch;        /* being planned */
+  engine_batch running;      /* under way: n is 0 when none is */
+  bool overlaps;             /* a step is planned and submitted while one is under way */
+  bool must_wait;            /* the plan needs what only the step under way can tell */
   engine_sampler samplers[ENGINE_MAX_SAMPLERS]; /* the first is the engine's own thread's */
   int32_t n_samplers;                           /* that may be made: one a CPU */
   iso_thread_pool *threads;      /* NULL until several rows are drawn by the host at once */
@@ -246,6 +246,8 @@ void iso_engine_queue_destroy(iso_engine *engine);
 /* Takes what came in since the last call; applies cancellations and resumptions. A request that
  * finds no memory ends at once. */
 void iso_engine_take_in(iso_engine *engine);
+/* No command reaches the request any more, which is about to end. */
+void iso_engine_forget(iso_engine *engine, engine_request *request);
 /* Tells waiting threads what this step changed. */
 void iso_engine_publish(iso_engine *engine);
 

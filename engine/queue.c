@@ -24,7 +24,30 @@ void iso_engine_queue_destroy(iso_engine *engine) {
   pthread_cond_destroy(&queue->idle);
   pthread_cond_destroy(&queue->wake);
   pthread_mutex_destroy(&queue->mutex);
-  free(queue->commands);
+}
+
+/* ---- Requests by id ------------------------------------------------------------------------ */
+
+/* Where the list of a bucket points to the request; to NULL when there is none. */
+static engine_request **find_live(engine_queue *queue, iso_request_id id) {
+  engine_request **link = &queue->live[id % ENGINE_LIVE_BUCKETS];
+  while (*link && (*link)->id != id)
+    link = &(*link)->next_live;
+  return link;
+}
+
+void iso_engine_forget(iso_engine *engine, engine_request *request) {
+  engine_queue *queue = &engine->queue;
+  pthread_mutex_lock(&queue->mutex);
+  engine_request **link = find_live(queue, request->id);
+  if (*link)
+    *link = request->next_live;
+  link = &queue->commanded;
+  while (*link && *link != request)
+    link = &(*link)->next_command;
+  if (*link)
+    *link = request->next_command;
+  pthread_mutex_unlock(&queue->mutex);
 }
 
 /* ---- Any thread ---------------------------------------------------------------------------- */
@@ -38,6 +61,7 @@ static iso_status push_request(iso_engine *engine, engine_request *request) {
   if (queue->n_waiting >= engine->options.max_queue)
     return iso_fail(ISO_ERROR_BUSY, "%d requests wait already; come again later", queue->n_waiting);
   request->id = ++queue->last_id;
+  *find_live(queue, request->id) = request;
   *queue->last = request;
   queue->last = &request->next;
   queue->n_waiting++;
@@ -61,24 +85,28 @@ iso_status iso_engine_submit(iso_engine *engine, const iso_request *request,
   return status;
 }
 
-/* Commands that find no memory are dropped only after all memory is gone: then the step fails too,
- * and every request ends. */
-static void push_command(iso_engine *engine, engine_command command) {
+/* Noted in the request itself: commands take no memory, so none is ever refused, and a flood of
+ * them is no longer than the list of requests. */
+static void push_command(iso_engine *engine, iso_request_id id, uint32_t command) {
   engine_queue *queue = &engine->queue;
   pthread_mutex_lock(&queue->mutex);
-  if (iso_array_grow((void **)&queue->commands, &queue->command_capacity, queue->n_commands + 1,
-                     sizeof *queue->commands) == ISO_OK)
-    queue->commands[queue->n_commands++] = command;
-  pthread_cond_signal(&queue->wake);
+  engine_request *request = *find_live(queue, id);
+  if (request && request->commands == 0) {
+    request->next_command = queue->commanded;
+    queue->commanded = request;
+    pthread_cond_signal(&queue->wake);
+  }
+  if (request)
+    request->commands |= command;
   pthread_mutex_unlock(&queue->mutex);
 }
 
 void iso_engine_cancel(iso_engine *engine, iso_request_id id) {
-  push_command(engine, (engine_command){COMMAND_CANCEL, id});
+  push_command(engine, id, COMMAND_CANCEL);
 }
 
 void iso_engine_resume(iso_engine *engine, iso_request_id id) {
-  push_command(engine, (engine_command){COMMAND_RESUME, id});
+  push_command(engine, id, COMMAND_RESUME);
 }
 
 void iso_engine_get_stats(iso_engine *engine, iso_engine_stats *out_stats) {
@@ -109,57 +137,30 @@ static iso_status insert(iso_engine *engine, engine_request *request) {
   return ISO_OK;
 }
 
-static int by_id(const void *a, const void *b) {
-  iso_request_id x = ((const engine_command *)a)->id, y = ((const engine_command *)b)->id;
-  return x < y ? -1 : x > y;
-}
-
-static void apply(engine_request *request, const engine_command *command) {
-  if (command->kind == COMMAND_CANCEL)
-    request->is_cancelled = true;
-  else
-    request->is_paused = false;
-}
-
-/* In any order: cancelling and resuming do not meet. */
-static void apply_all(iso_engine *engine, size_t n_commands) {
-  engine_command *commands = engine->commands;
-  if (n_commands > 1)
-    qsort(commands, n_commands, sizeof *commands, by_id);
-  for (size_t i = 0; n_commands > 0 && i < engine->n_requests; i++) {
-    size_t low = 0, high = n_commands;
-    while (low < high) {
-      size_t middle = low + (high - low) / 2;
-      if (commands[middle].id < engine->requests[i]->id)
-        low = middle + 1;
-      else
-        high = middle;
-    }
-    for (; low < n_commands && commands[low].id == engine->requests[i]->id; low++)
-      apply(engine->requests[i], &commands[low]);
+static void apply_commands(engine_queue *queue) {
+  for (; queue->commanded; queue->commanded = queue->commanded->next_command) {
+    engine_request *request = queue->commanded;
+    request->is_cancelled = request->is_cancelled || (request->commands & COMMAND_CANCEL) != 0;
+    if (request->commands & COMMAND_RESUME)
+      request->is_paused = false;
+    request->commands = 0;
   }
 }
 
-/* Takes the lists themselves, so that the lock is held for a few assignments. */
 void iso_engine_take_in(iso_engine *engine) {
   engine_queue *queue = &engine->queue;
   pthread_mutex_lock(&queue->mutex);
   engine_request *request = queue->first;
   queue->first = NULL;
   queue->last = &queue->first;
-  engine_command *commands = queue->commands;
-  size_t n_commands = queue->n_commands, capacity = queue->command_capacity;
-  queue->commands = engine->commands;
-  queue->command_capacity = engine->command_capacity;
-  queue->n_commands = 0;
+  apply_commands(queue);
   pthread_mutex_unlock(&queue->mutex);
-  engine->commands = commands;
-  engine->command_capacity = capacity;
   while (request) {
     engine_request *next = request->next;
     iso_status status = insert(engine, request);
     if (status != ISO_OK) {
       iso_engine_request_fail(request, status);
+      iso_engine_forget(engine, request);
       iso_event_done(engine, request);
       iso_engine_request_destroy(request);
       engine->n_done++;
@@ -167,7 +168,6 @@ void iso_engine_take_in(iso_engine *engine) {
     }
     request = next;
   }
-  apply_all(engine, n_commands);
 }
 
 static void count_requests(iso_engine *engine) {

@@ -230,6 +230,42 @@ static void test_queue_full(void **state) {
   iso_engine_destroy(engine);
 }
 
+/* Commands are taken whatever waits, however many there are, and make room. */
+static void test_flood_of_commands(void **state) {
+  (void)state;
+  enum { N = 3 };
+  iso_engine_options options = case_options();
+  options.max_queue = N;
+  iso_engine *engine = make_engine(model, &options);
+  int32_t prompt[8];
+  fill_prompt(prompt, 8, 1);
+  memset(out, 0, sizeof out);
+  iso_request request = case_request(prompt, 8, 4);
+  for (int i = 0; i < N; i++)
+    submit(engine, request, &out[i]);
+  assert_int_equal(iso_engine_submit(engine, &request, NULL), ISO_ERROR_BUSY);
+  for (int i = 0; i < 100000; i++) {
+    iso_engine_resume(engine, out[i % N].id);
+    iso_engine_cancel(engine, out[1].id);
+    iso_engine_cancel(engine, out[1].id + 1024 + (iso_request_id)i);
+  }
+  bool is_busy;
+  CHECK(iso_engine_step(engine, &is_busy));
+  assert_int_equal(out[1].n_done, 1);
+  assert_int_equal(out[1].status, ISO_ERROR_CANCELLED);
+  submit(engine, request, &out[N]);
+  for (int i = 0; i <= N; i++)
+    iso_engine_resume(engine, out[i].id);
+  run_all(engine);
+  for (int i = 0; i <= N; i++) {
+    assert_int_equal(out[i].n_done, 1);
+    assert_int_equal(out[i].status, i == 1 ? ISO_ERROR_CANCELLED : ISO_OK);
+    iso_engine_cancel(engine, out[i].id); /* nobody's any more */
+  }
+  assert_idle(engine);
+  iso_engine_destroy(engine);
+}
+
 /* ---- Ends before the end ------------------------------------------------------------------- */
 
 /* Cancelled after any number of steps: queued, in the prompt, while decoding, preempted, paused. */
@@ -376,6 +412,7 @@ int main(void) {
       cmocka_unit_test(test_priority_and_arrival),
       cmocka_unit_test(test_priority_takes_pages),
       cmocka_unit_test(test_queue_full),
+      cmocka_unit_test(test_flood_of_commands),
       cmocka_unit_test(test_cancel_at_any_step),
       cmocka_unit_test(test_cancel_from_the_callback),
       cmocka_unit_test(test_pause_and_resume),
