@@ -45,7 +45,7 @@ bool iso_refuse_status(iso_api_error *out, const iso_server *server, iso_status 
       [ISO_ERROR_CORRUPT_DATA] = {400, "invalid_value"},
       [ISO_ERROR_UNSUPPORTED] = {400, "unsupported"},
       [ISO_ERROR_LIMIT] = {400, "context_length_exceeded"},
-      [ISO_ERROR_DEVICE] = {500, "device_error"},
+      [ISO_ERROR_DEVICE] = {503, "device_error"},
       [ISO_ERROR_CANCELLED] = {503, "cancelled"},
       [ISO_ERROR_INTERNAL] = {500, "internal_error"},
       [ISO_ERROR_BUSY] = {429, "queue_full"},

@@ -1,8 +1,10 @@
 /* The host backend as a device beside the host: memory that the host cannot look into, and a queue
- * whose work a thread of its own does later. Steps of the engine overlap on it. */
+ * whose work a thread of its own does later. Steps of the engine overlap on it. The environment
+ * variable ISOMER_LATE_FAULT says which launch of a queue fails, counted from 1. */
 #include <isomer/reference.h>
 
 #include <pthread.h>
+#include <stdlib.h>
 #include <time.h>
 
 #define ISO_FEATURE_HOST_MEMORY 0u
@@ -27,6 +29,7 @@ typedef struct late_queue {
   late_command *first, **last;
   uint64_t signalled, reached;
   bool must_stop;
+  uint64_t n_launches, fault_at; /* 0: none fails */
   iso_status fault;
   char message[256];
 } late_queue;
@@ -34,6 +37,8 @@ typedef struct late_queue {
 static iso_status run(late_queue *queue, const late_command *command) {
   switch (command->kind) {
   case LATE_LAUNCH:
+    if (++queue->n_launches == queue->fault_at)
+      return ISO_ERROR_DEVICE;
     return launch(&queue->base, &command->arguments);
   case LATE_COPY:
     return queue_copy(&queue->base, command->target, command->target_offset, command->source,
@@ -84,6 +89,8 @@ static iso_status late_create(iso_device *device, iso_queue **out_queue) {
   late_queue *queue = calloc(1, sizeof *queue);
   if (!queue)
     return iso_backend_fail(host, ISO_ERROR_OUT_OF_MEMORY, "no memory for a queue");
+  const char *fault = getenv("ISOMER_LATE_FAULT");
+  queue->fault_at = fault ? strtoull(fault, NULL, 10) : 0;
   queue->base.device = device;
   queue->last = &queue->first;
   if (pthread_mutex_init(&queue->mutex, NULL) != 0 ||

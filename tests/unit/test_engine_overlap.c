@@ -228,6 +228,49 @@ static void test_failure_under_way(void **state) {
   iso_engine_destroy(engine);
 }
 
+/* A fault of the device, at any launch: everyone is told why, once, and nothing hangs. What was
+ * shown before stays. */
+static void test_device_fault(void **state) {
+  (void)state;
+  enum { MANY = 4 };
+  int32_t prompt[CASE_CONTEXT];
+  bool was_late = false;
+  for (int fault = 1; fault < 4000; fault = fault * 3 / 2 + 1) {
+    char text[16];
+    snprintf(text, sizeof text, "%d", fault);
+    setenv("ISOMER_LATE_FAULT", text, 1);
+    iso_engine *engine = open_on("late");
+    unsetenv("ISOMER_LATE_FAULT");
+    memset(out, 0, sizeof out);
+    for (int i = 0; i < MANY; i++) {
+      fill_prompt(prompt, 20 + i, (uint32_t)i);
+      submit(engine, case_request(prompt, 20 + i, 40), &out[i]);
+    }
+    bool is_busy = true;
+    iso_status status = ISO_OK;
+    while (is_busy && status == ISO_OK)
+      status = iso_engine_step(engine, &is_busy);
+    for (int i = 0; i < MANY; i++) {
+      assert_int_equal(out[i].n_done, 1);
+      assert_true(out[i].status == ISO_OK || out[i].status == ISO_ERROR_DEVICE);
+      if (out[i].status == ISO_ERROR_DEVICE)
+        assert_non_null(strstr(out[i].message, "late device"));
+    }
+    assert_int_equal(iso_engine_health(engine), status);
+    assert_true(status == ISO_OK || status == ISO_ERROR_DEVICE);
+    if (status == ISO_ERROR_DEVICE) {
+      was_late = was_late || out[0].n_tokens[0] > 10;
+      iso_request request = case_request(prompt, 10, 10);
+      assert_int_equal(iso_engine_submit(engine, &request, NULL), ISO_ERROR_DEVICE);
+      assert_non_null(strstr(iso_status_message(), "late device"));
+      iso_engine_cancel(engine, out[0].id);
+    }
+    assert_idle(engine);
+    iso_engine_destroy(engine);
+  }
+  assert_true(was_late);
+}
+
 static int open_late_model(void **state) {
   setenv("ISOMER_BACKEND_PATH", TEST_BINARY_DIR "/late_plugin", 1);
   return open_model(state);
@@ -238,6 +281,7 @@ int main(void) {
       cmocka_unit_test(test_a_step_is_under_way), cmocka_unit_test(test_same_as_one_at_a_time),
       cmocka_unit_test(test_pause_under_way),     cmocka_unit_test(test_cancel_under_way),
       cmocka_unit_test(test_end_under_way),       cmocka_unit_test(test_failure_under_way),
+      cmocka_unit_test(test_device_fault),
   };
   return cmocka_run_group_tests(tests, open_late_model, close_model);
 }
