@@ -135,6 +135,11 @@ uint32_t iso_automaton_literal(iso_automaton *self, const char *text, size_t len
   return next;
 }
 
+void iso_automaton_set_twin(iso_automaton *self, uint32_t state, uint32_t twin) {
+  if (self->status == ISO_OK)
+    self->states[state].twin = twin;
+}
+
 uint32_t iso_automaton_loop(iso_automaton *self, uint32_t next) {
   return iso_automaton_split(self, AUTOMATON_DEAD, next);
 }

@@ -38,6 +38,8 @@ typedef struct automaton_state {
   uint8_t kind;
   uint8_t height; /* calls that must at least be open at once on the way to the end */
   uint32_t a, b;
+  uint32_t twin; /* a state, whatever is taken there being taken here, that stands for this one
+                    where tokens are looked for; AUTOMATON_DEAD: there is none */
 } automaton_state;
 
 typedef struct automaton_edge {
@@ -78,6 +80,7 @@ uint32_t iso_automaton_call(iso_automaton *automaton, uint32_t rule, uint32_t ne
  */
 uint32_t iso_automaton_loop(iso_automaton *automaton, uint32_t next);
 void iso_automaton_close_loop(iso_automaton *automaton, uint32_t loop, uint32_t body);
+void iso_automaton_set_twin(iso_automaton *automaton, uint32_t state, uint32_t twin);
 /* One byte, from `first` to `last`. */
 uint32_t iso_automaton_range(iso_automaton *automaton, uint8_t first, uint8_t last, uint32_t next);
 uint32_t iso_automaton_literal(iso_automaton *automaton, const char *text, size_t length,

@@ -34,6 +34,13 @@ static bool is_feasible(matcher_walk *self, uint32_t state, uint32_t depth) {
          (self->is_open ? depth <= HEADROOM : depth + height <= MATCHER_MAX_DEPTH);
 }
 
+static inline iso_status reserve(matcher_buffer *buffer, size_t more) {
+  return buffer->n + more <= buffer->capacity
+             ? ISO_OK
+             : iso_array_grow((void **)&buffer->words, &buffer->capacity, buffer->n + more,
+                              sizeof *buffer->words);
+}
+
 /* Appends `state` with the first `depth` calls of the configuration at `source`, and `call` on top
  * of them unless it is AUTOMATON_DEAD; but not twice within the words from `start` on. */
 static iso_status append(matcher_walk *self, size_t start, uint32_t state, size_t source,
@@ -43,12 +50,12 @@ static iso_status append(matcher_walk *self, size_t start, uint32_t state, size_
   size_t each = HEAD + new_depth, n = 0;
   if (!is_feasible(self, state, new_depth))
     return ISO_OK;
-  ISO_TRY(iso_array_grow((void **)&buffer->words, &buffer->capacity, buffer->n + each,
-                         sizeof *buffer->words));
+  ISO_TRY(reserve(buffer, each));
   uint32_t *at = buffer->words + buffer->n;
   at[0] = state;
   at[1] = new_depth;
-  memcpy(at + HEAD, buffer->words + source + HEAD, depth * sizeof *at);
+  for (uint32_t i = 0; i < depth; i++)
+    at[HEAD + i] = buffer->words[source + HEAD + i];
   if (call != AUTOMATON_DEAD)
     at[HEAD + depth] = call;
   for (size_t i = start; i < buffer->n; i += words_of(buffer->words + i), n++)
@@ -276,6 +283,8 @@ static size_t mask_bytes(const matcher_mask *mask, size_t words) {
 static iso_status find_mask(matcher_walk *walk, walk_level *levels, uint32_t state,
                             const matcher_mask **out_mask) {
   const matcher_table *table = walk->table;
+  uint32_t twin = table->automaton->states[state].twin;
+  state = twin == AUTOMATON_DEAD ? state : twin;
   matcher_masks *masks = state < table->common->n_states ? table->common : table->masks;
   if (!masks->by_state[state]) {
     if (masks->n_bytes > MAX_MASK_BYTES)

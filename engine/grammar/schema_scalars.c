@@ -33,15 +33,24 @@ static const char *pattern_of(const char *format) {
   return NULL;
 }
 
+/* Hardly a token has more characters: while so many are left, the same tokens may come. */
+enum { TOKEN_LENGTH = 16 };
+
 /* What follows the opening quote. */
 static uint32_t rest_of_length(schema_compiler *self, int least, int most) {
   iso_automaton *automaton = self->automaton;
+  uint32_t twin = AUTOMATON_DEAD;
   const automaton_edge quote = {'"', '"', AUTOMATON_END};
   const automaton_characters any = iso_automaton_any_character();
   uint32_t state = most < 0 ? iso_automaton_call(automaton, JSON_STRING_REST, AUTOMATON_END)
                             : iso_automaton_range(automaton, '"', '"', AUTOMATON_END);
-  for (int i = (most < 0 ? least : most) - 1; i >= 0 && automaton->status == ISO_OK; i--)
+  for (int i = (most < 0 ? least : most) - 1; i >= 0 && automaton->status == ISO_OK; i--) {
     state = iso_automaton_character(automaton, any, i >= least ? &quote : NULL, state);
+    if (i >= least && most - i == TOKEN_LENGTH)
+      twin = state;
+    else if (i >= least)
+      iso_automaton_set_twin(automaton, state, twin);
+  }
   return state;
 }
 
