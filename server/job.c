@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A body up to this size is read in less than a few milliseconds. */
+/* A body up to this size is read in less than a few milliseconds, unless it has a schema. */
 enum { INLINE_BODY = 16 << 10, MAX_DEPTH = 64 };
 /* Unsent bytes of an answer, or bytes on their way to the loop, at which its engine requests wait.
  */
@@ -455,6 +455,15 @@ static void deliver_prepared(iso_letter *letter) {
   go_on((iso_job *)((char *)letter - offsetof(iso_job, prepared)));
 }
 
+/* Small schemas can describe much; what only looks like one takes a longer way, no other. */
+static bool may_take_long(const iso_job *job) {
+  static const char *const signs[] = {"json_", "tool_choice", "grammar"};
+  bool has_schema = false;
+  for (size_t i = 0; i < sizeof signs / sizeof *signs && job->body; i++)
+    has_schema |= memmem(job->body, job->body_length, signs[i], strlen(signs[i])) != NULL;
+  return has_schema || job->body_length > INLINE_BODY;
+}
+
 void iso_job_start(iso_server *server, iso_exchange *exchange, const iso_format *format,
                    bool always_stream) {
   iso_job *job = calloc(1, sizeof *job);
@@ -482,7 +491,7 @@ void iso_job_start(iso_server *server, iso_exchange *exchange, const iso_format 
   server->n_jobs++;
   job->work.run = run_on_worker;
   job->prepared.deliver = deliver_prepared;
-  if (job->body_length > INLINE_BODY) {
+  if (may_take_long(job)) {
     iso_workers_submit(server->workers, &job->work);
     return;
   }

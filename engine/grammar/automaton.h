@@ -29,7 +29,7 @@ enum {
 };
 
 enum {
-  AUTOMATON_MAX_STATES = 1 << 17,
+  AUTOMATON_MAX_STATES = 1 << 16,
   AUTOMATON_MAX_HEIGHT = 64,
   AUTOMATON_NEVER = 255 /* the height of states that lead nowhere */
 };

@@ -15,7 +15,8 @@
 
 #include "engine/grammar/matcher.h"
 
-enum { GRAMMAR_SHELF_SIZE = 32 };
+/* One takes up to some 16 MB, of which 8 are what was found of the tokens; few take one. */
+enum { GRAMMAR_SHELF_SIZE = 16 };
 
 /* What grammars of one engine share: the vocabulary, and those compiled lately. Nothing is made
  * before the first is compiled. Any thread. */

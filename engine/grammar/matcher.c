@@ -7,7 +7,7 @@
 
 /* A mask is found for a state without knowing the calls around it: it may open this many. Where
  * fewer are left, nothing is kept and all is walked. */
-enum { HEADROOM = 16, MAX_MASK_BYTES = 64 << 20 };
+enum { HEADROOM = 16, MAX_MASK_BYTES = 8 << 20 };
 /* A plain state takes about one comparison a node of the lexicon; this is some tens of
  * milliseconds. */
 static const uint64_t MAX_WORK = UINT64_C(1) << 24;
@@ -415,28 +415,34 @@ bool iso_matcher_must_end(const iso_matcher_state *state) {
   return buffer->n == HEAD && buffer->words[0] == AUTOMATON_ACCEPT;
 }
 
+/* Walks from a copy of the configurations: what a walk grows to goes with it. */
+static iso_status walk_all(const matcher_table *table, const iso_matcher_state *state) {
+  matcher_buffer scratch = {0};
+  const size_t n = state->buffer.n;
+  matcher_walk walk = {table, &scratch, false, 0};
+  walk_level *levels = malloc((table->lexicon->depth + 2) * sizeof *levels);
+  iso_status status = levels
+                          ? reserve(&scratch, n)
+                          : iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory to walk over the tokens");
+  memset(state->allowed, 0, n_words(table->lexicon) * sizeof *state->allowed);
+  if (status == ISO_OK)
+    memcpy(scratch.words, state->buffer.words, n * sizeof *scratch.words);
+  scratch.n = n;
+  for (size_t at = 0; status == ISO_OK && at < n; at += words_of(scratch.words + at))
+    if (scratch.words[at] != AUTOMATON_ACCEPT)
+      status = allow_from(&walk, levels, at, state->allowed);
+  free(scratch.words);
+  free(levels);
+  return status;
+}
+
 iso_status iso_matcher_find_allowed(const matcher_table *table, iso_matcher_state *state,
                                     bool *out_any) {
-  matcher_buffer *buffer = &state->buffer;
-  matcher_walk walk = {table, buffer, false, 0};
-  const iso_lexicon *lexicon = table->lexicon;
-  size_t n = buffer->n, words = n_words(lexicon);
-  if (!state->is_current) {
-    walk_level *levels = malloc((lexicon->depth + 2) * sizeof *levels);
-    if (!levels)
-      return iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory to walk over the tokens");
-    memset(state->allowed, 0, words * sizeof *state->allowed);
-    iso_status status = ISO_OK;
-    for (size_t at = 0; status == ISO_OK && at < n; at += words_of(buffer->words + at))
-      if (buffer->words[at] != AUTOMATON_ACCEPT)
-        status = allow_from(&walk, levels, at, state->allowed);
-    buffer->n = n;
-    free(levels);
-    ISO_TRY(status);
-    state->is_current = true;
-  }
+  if (!state->is_current)
+    ISO_TRY(walk_all(table, state));
+  state->is_current = true;
   *out_any = false;
-  for (size_t i = 0; i < words && !*out_any; i++)
+  for (size_t i = 0; i < n_words(table->lexicon) && !*out_any; i++)
     *out_any = state->allowed[i] != 0;
   return ISO_OK;
 }

@@ -16,7 +16,7 @@
 
 enum {
   MATCHER_MAX_DEPTH = 128,         /* open calls */
-  MATCHER_MAX_CONFIGURATIONS = 512 /* further ways of reading are given up */
+  MATCHER_MAX_CONFIGURATIONS = 256 /* further ways of reading are given up */
 };
 
 /* Configurations, one after another: state, number of open calls, their states, outermost first. */
@@ -54,8 +54,8 @@ typedef struct matcher_table {
 } matcher_table;
 
 typedef struct iso_matcher_state {
-  matcher_buffer buffer; /* the configurations, and scratch behind them */
-  uint32_t *allowed;     /* scratch: the tokens that may come next */
+  matcher_buffer buffer; /* the configurations */
+  uint32_t *allowed;     /* the tokens that may come next */
   bool is_current;       /* `allowed` is up to date */
 } iso_matcher_state;
 
