@@ -155,6 +155,8 @@ iso_status iso_options_parse(iso_command command, int argc, char **argv,
     }
     ISO_TRY(store(row, value, out_options));
     out_options->seed_given |= strcmp(row->long_name, "seed") == 0;
+    out_options->device_given |= strcmp(row->long_name, "device") == 0;
+    out_options->devices_given |= strcmp(row->long_name, "devices") == 0;
   }
   return ISO_OK;
 }

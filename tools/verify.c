@@ -118,7 +118,10 @@ static iso_status run_device(verification *v, const char *device, const char *pa
   iso_verify_collector collector = {
       .model = v->model, .prompt = &v->prompt, .judge = v->judge, .path = path, .result = &result};
   iso_verify_visitor visitor = iso_verify_collect(&collector);
-  iso_status status = iso_verify_run(v->model, v->options, device, &v->prompt, &visitor);
+  iso_options options = *v->options;
+  if (device != options.device)
+    options.split = NULL; /* the host that judges runs whole */
+  iso_status status = iso_verify_run(v->model, &options, device, &v->prompt, &visitor);
   iso_verify_collector_finish(&collector);
   if (status == ISO_OK)
     report(v, &result, others_follow);
@@ -153,21 +156,48 @@ static iso_status run_judge(verification *v, const char *device, bool others_fol
   return status;
 }
 
-static iso_status run_devices(verification *v) {
-  char list[512], *rest = NULL;
-  if (snprintf(list, sizeof list, "%s", v->options->devices) >= (int)sizeof list)
-    return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "--devices is too long");
-  char *device = strtok_r(list, ",", &rest);
-  if (!device)
-    return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "--devices names no device");
-  if (!v->judge) {
-    char *next = strtok_r(NULL, ",", &rest);
-    ISO_TRY(run_judge(v, device, next != NULL));
-    device = next;
+/* The runs to compare, the judge first where no trace is one: --devices names each, --device one
+ * that may be split over several, judged by the host. */
+static iso_status list_runs(const iso_options *options, char *text, const char **out_runs,
+                            int *out_n) {
+  if (options->device_given && options->devices_given)
+    return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "--device is one run, split over devices or not; "
+                                                "--devices compares several: give one of them");
+  if (options->split && !options->device_given)
+    return iso_fail(ISO_ERROR_INVALID_ARGUMENT,
+                    "--split says how the layers of one run are spread: name its devices with "
+                    "--device");
+  int n = 0;
+  if (options->device_given) {
+    if (!options->against && !options->record)
+      out_runs[n++] = "host";
+    out_runs[n++] = options->device;
+  } else {
+    char *rest = NULL;
+    for (char *name = strtok_r(text, ",", &rest); name; name = strtok_r(NULL, ",", &rest)) {
+      if (n == ISO_MAX_LIST)
+        return iso_fail(ISO_ERROR_LIMIT, "--devices names more than %d", ISO_MAX_LIST);
+      out_runs[n++] = name;
+    }
   }
-  for (; device; device = strtok_r(NULL, ",", &rest))
-    ISO_TRY(run_device(v, device, NULL, false));
-  return ISO_OK;
+  *out_n = n;
+  return n > 0 ? ISO_OK : iso_fail(ISO_ERROR_INVALID_ARGUMENT, "--devices names no device");
+}
+
+static iso_status run_all(verification *v) {
+  const char *runs[ISO_MAX_LIST];
+  int n;
+  char *text = strdup(v->options->devices);
+  if (!text)
+    return iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory for the list of devices");
+  iso_status status = list_runs(v->options, text, runs, &n);
+  int first = 0;
+  if (status == ISO_OK && !v->judge)
+    status = run_judge(v, runs[first++], n > 1);
+  for (int i = first; i < n && status == ISO_OK; i++)
+    status = run_device(v, runs[i], NULL, false);
+  free(text);
+  return status;
 }
 
 /* Takes prompt and judge from a recorded trace. */
@@ -213,7 +243,7 @@ static iso_status verify(verification *v, bool has_text) {
     v->prompt.tokens = v->ids;
   }
   iso_tool_catch_interrupt();
-  return run_devices(v);
+  return run_all(v);
 }
 
 static iso_status print_json(const verification *v, cJSON *root) {

@@ -122,6 +122,24 @@ class Traces(unittest.TestCase):
         self.assertEqual(found["devices"][0]["greedy"]["tokens"], 5)
         self.assertEqual(found["devices"][0]["logits"]["rows"], found["n_prompt"])
 
+    def test_split_over_devices(self):
+        whole = verify(LLAMA, "--device", "cpu,host", "--split", "2,1")
+        self.assertEqual([run["device"] for run in whole["devices"]], ["host", "cpu,host"])
+        self.assertTrue(whole["agrees"])
+        kernels = {row["worst_value"]["kernel"].rsplit(".", 1)[1] for row in whole["devices"][1]["layers"]}
+        self.assertIn("reference", kernels)
+        self.assertGreater(len(kernels), 1)
+        verify(LLAMA, "--devices", "host", "--record", self.path, "-n", 4)
+        found = verify(LLAMA, "--device", "cpu,host", "--split", "2,1", "--against", self.path)
+        self.assertEqual([run["device"] for run in found["devices"]], ["cpu,host"])
+        self.assertTrue(found["agrees"])
+
+    def test_device_or_devices(self):
+        for words, said in ((("--device", "cpu", "--devices", "host,cpu"), "give one of them"),
+                            (("--split", "1,1"), "name its devices with --device")):
+            done = isomer.run("verify", LLAMA, *words, code=2)
+            self.assertIn(said, done.stderr)
+
     def test_tiers_of_a_processor(self):
         gemma = os.path.join(MODELS, "gemma3")
         verify(gemma, "--devices", "cpu", "--record", self.path, ISOMER_CPU_ISA="baseline")
