@@ -8,6 +8,10 @@ foreach(source IN LISTS ISO_UNIT_TESTS)
   if(name MATCHES "^test_server")
     target_link_libraries(${name} PRIVATE isomer_server)
   endif()
+  if(name STREQUAL "test_engine_memory")
+    target_link_options(${name} PRIVATE
+      LINKER:--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup)
+  endif()
   target_compile_definitions(${name} PRIVATE
     TEST_SOURCE_DIR="${PROJECT_SOURCE_DIR}" TEST_BINARY_DIR="${PROJECT_BINARY_DIR}")
   add_test(NAME ${name} COMMAND ${name})
