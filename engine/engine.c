@@ -198,11 +198,12 @@ static void reap(iso_engine *engine) {
   engine->n_requests = kept;
 }
 
-/* The step under way is over, whether or not anything came of it. */
-static void forget_running(iso_engine *engine) {
-  for (int32_t i = 0; i < engine->running.n; i++)
-    engine->running.sequences[i]->request->n_under_way--;
-  engine->running.n = 0;
+/* A step is over, whether or not anything came of it, or even whether it was submitted. */
+static void forget(iso_engine *engine, engine_batch *batch) {
+  for (int32_t i = 0; batch->is_under_way && i < batch->n; i++)
+    batch->sequences[i]->request->n_under_way--;
+  batch->is_under_way = false;
+  batch->n = 0;
   free_lingering(engine);
 }
 
@@ -210,7 +211,8 @@ static void end_all(iso_engine *engine, iso_status status, const char *message) 
   /* Pages are given back once nobody writes to them; a device that failed does not. */
   if (engine->running.n > 0 && iso_runtime_wait(engine->runtime) != ISO_OK)
     iso_log(ISO_LOG_DEBUG, "the step under way came to nothing: %s", iso_status_message());
-  forget_running(engine);
+  forget(engine, &engine->running);
+  forget(engine, &engine->batch);
   iso_engine_take_in(engine);
   for (size_t i = 0; i < engine->n_requests; i++)
     iso_engine_request_fail(engine->requests[i], iso_fail(status, "%s", message));
@@ -253,6 +255,7 @@ static iso_status submit(iso_engine *engine) {
     sequence->ahead.n_tokens += rows->draws_ahead;
     sequence->ahead.logit_row = rows->logit_row + rows->n_logit_rows - 1;
   }
+  batch->is_under_way = true;
   return ISO_OK;
 }
 
@@ -272,7 +275,7 @@ static iso_status finish_running(iso_engine *engine) {
   stats->n_steps++;
   engine->last_step_end_us = engine->busy_seen_us = end;
   ISO_TRY(iso_engine_distribute(engine));
-  forget_running(engine);
+  forget(engine, batch);
   return ISO_OK;
 }
 

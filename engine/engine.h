@@ -192,6 +192,7 @@ typedef struct engine_batch {
   int32_t *tokens;     /* of rows with drafts: max_tokens */
   int32_t n, n_tokens, n_token_copies, n_logit_rows;
   bool wants_logits, wants_hidden, has_drafts, has_prompts;
+  bool is_under_way; /* submitted, and not yet over */
   double start_us;
 } engine_batch;
 

@@ -265,6 +265,7 @@ static void test_device_fault(void **state) {
       assert_non_null(strstr(iso_status_message(), "late device"));
       iso_engine_cancel(engine, out[0].id);
     }
+    assert_null(engine->lingering);
     assert_idle(engine);
     iso_engine_destroy(engine);
   }
