@@ -4,12 +4,15 @@ prompt that repeats itself and on random text, the prefix cache where nothing is
 
     bench/engine.py build/release/isomer model.gguf
 
-Runs alternate, medians are over the rounds. See bench/README.md.
+Runs alternate, medians are over the rounds. With --processor-time, for machines that others use too,
+what counts is the processor time of three times the work less that of it once, on one thread: neither
+loading nor waiting is in it. See bench/README.md.
 """
 import argparse
 import json
 import pathlib
 import re
+import resource
 import statistics
 import subprocess
 import tempfile
@@ -29,23 +32,50 @@ def main():
     parser.add_argument("--sequences", type=int, default=64)
     parser.add_argument("--tokens", type=int, default=128, help="of each answer")
     parser.add_argument("--threads", type=int, default=0)
+    parser.add_argument("--only", default="", metavar="WORDS", help="cases whose names match, as in 'raw|greedy'")
+    parser.add_argument("--processor-time", action="store_true", help="tokens a second of it, on one thread")
     arguments = parser.parse_args()
     n, tokens = arguments.sequences, arguments.tokens
+    threads = 1 if arguments.processor_time else arguments.threads
 
     def run(*words):
-        return subprocess.run([arguments.isomer, *map(str, words), "-t", str(arguments.threads)], check=True,
+        return subprocess.run([arguments.isomer, *map(str, words), "-t", str(threads)], check=True,
                               capture_output=True, text=True)
 
+    def by_processor(work):
+        """Tokens a second of processor time of work(times), which returns how many there were."""
+        done = []
+        for times in (1, 3):
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
+            count = work(times)
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            done.append((count, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime))
+        return (done[1][0] - done[0][0]) / (done[1][1] - done[0][1])
+
     def raw():
+        def work(times):
+            run("bench", arguments.model, "--batch", n, "-p", "0", "-n", tokens * times, "-r", "1")
+            return n * tokens * times
+        if arguments.processor_time:
+            return by_processor(work)
         done = run("bench", arguments.model, "--batch", n, "-p", "0", "-n", tokens, "-r", "1", "--json")
         return json.loads(done.stdout)[0]["avg_ts"]
 
     def batch(lines, *options):
-        with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as source:
-            source.write("".join(json.dumps(line) + "\n" for line in lines))
-            source.flush()
-            done = run("batch", arguments.model, source.name, "-c", "1024", "--kv-memory", "4000", *options)
-        return float(re.search(r"([\d.]+) output tokens/s", done.stderr).group(1))
+        def work(times):
+            # Of many longer answers; of one the same again.
+            repeated = ([dict(line, max_tokens=line["max_tokens"] * times) for line in lines] if len(lines) > 1
+                        else lines * times)
+            with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as source:
+                source.write("".join(json.dumps(line) + "\n" for line in repeated))
+                source.flush()
+                done.append(run("batch", arguments.model, source.name, "-c", "1024", "--kv-memory", "4000", *options))
+            return int(re.search(r"(\d+) output tokens in", done[-1].stderr).group(1))
+        done = []
+        if arguments.processor_time:
+            return by_processor(work)
+        work(1)
+        return float(re.search(r"([\d.]+) output tokens/s", done[-1].stderr).group(1))
 
     many = [{"prompt": f"Once {i}", "max_tokens": tokens, "ignore_end": True} for i in range(n)]
     greedy = [dict(line, temperature=0) for line in many]
@@ -67,13 +97,15 @@ def main():
         "one of random text": lambda: batch(wild, *one),
         "that with n-gram drafts": lambda: batch(wild, *one, "--speculation", "ngram"),
     }
+    cases = {name: measure for name, measure in cases.items() if re.search(arguments.only, name)}
     results = {name: [] for name in cases}
     for _ in range(arguments.rounds):
         for name, measure in cases.items():
             results[name].append(measure())
     print(f"{pathlib.Path(arguments.model).name}, {n} sequences of {tokens} tokens, "
           f"medians of {arguments.rounds} rounds\n")
-    print("| output tokens/s | median | from | to |\n| --- | ---: | ---: | ---: |")
+    unit = "output tokens/s of processor time" if arguments.processor_time else "output tokens/s"
+    print(f"| {unit} | median | from | to |\n| --- | ---: | ---: | ---: |")
     for name, rates in results.items():
         print(f"| {name} | {statistics.median(rates):.1f} | {min(rates):.1f} | {max(rates):.1f} |")
 
