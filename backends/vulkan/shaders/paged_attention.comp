@@ -91,23 +91,24 @@ void load_queries(uint first, uint kv_head, uint chunk) {
   }
 }
 
-/* Positions p0 to end of a sequence's cache into the tile, zeros behind: all loads are under way
- * before the first is stored. */
-#define LOAD_TILE(CACHE, TYPE, N, QUADS)                                                           \
-  {                                                                                                \
-    const uint n_loads = (POSITIONS * QUADS + WORKGROUP - 1) / WORKGROUP;                          \
-    vec4 loaded[n_loads];                                                                          \
-    [[unroll]] for (uint u = 0; u < n_loads; u++) {                                                \
-      uint at = id + u * WORKGROUP, p = p0 + at / QUADS;                                           \
-      loaded[u] = vec4(0);                                                                         \
-      if (at < POSITIONS * QUADS && p < end)                                                       \
-        loaded[u] = load_position(CACHE, TYPE, N, sequence, kv_head, p, at % QUADS * 4);           \
-    }                                                                                              \
-    [[unroll]] for (uint u = 0; u < n_loads; u++) {                                                \
-      uint at = id + u * WORKGROUP;                                                                \
-      if (at < POSITIONS * QUADS)                                                                  \
-        tile[at / QUADS * STRIDE + at % QUADS] = loaded[u];                                        \
-    }                                                                                              \
+/* Keys and values of a tile are under way while the one before is worked on. */
+const uint K_LOADS = (POSITIONS * K_QUADS + WORKGROUP - 1) / WORKGROUP;
+const uint V_LOADS = (POSITIONS * V_QUADS + WORKGROUP - 1) / WORKGROUP;
+vec4 next_keys[K_LOADS], next_values[V_LOADS];
+
+/* Positions p0 to end of a sequence's cache, zeros behind. */
+#define FETCH(NEXT, CACHE, TYPE, N, QUADS, N_LOADS, P0)                                            \
+  [[unroll]] for (uint u = 0; u < N_LOADS; u++) {                                                  \
+    uint at = id + u * WORKGROUP, p = (P0) + at / QUADS;                                           \
+    NEXT[u] = vec4(0);                                                                             \
+    if (at < POSITIONS * QUADS && p < end)                                                         \
+      NEXT[u] = load_position(CACHE, TYPE, N, sequence, kv_head, p, at % QUADS * 4);               \
+  }
+#define PUT(NEXT, QUADS, N_LOADS)                                                                  \
+  [[unroll]] for (uint u = 0; u < N_LOADS; u++) {                                                  \
+    uint at = id + u * WORKGROUP;                                                                  \
+    if (at < POSITIONS * QUADS)                                                                    \
+      tile[at / QUADS * STRIDE + at % QUADS] = NEXT[u];                                            \
   }
 
 /* Elements d to d + 3 of a position. */
@@ -173,10 +174,13 @@ void attend(uint sequence, uint first, uint kv_head, uint chunk, uint split) {
   if (id < N_ROWS)
     largest[id] = -INFINITY;
   uint turn = 0;
+  FETCH(next_keys, k_cache, TYPE_K, HEAD_DIM, K_QUADS, K_LOADS, begin)
+  FETCH(next_values, v_cache, TYPE_V, VALUE_DIM, V_QUADS, V_LOADS, begin)
   [[dont_unroll]] for (uint p0 = begin; p0 < end; p0 += POSITIONS) {
     barrier();
-    LOAD_TILE(k_cache, TYPE_K, HEAD_DIM, K_QUADS)
+    PUT(next_keys, K_QUADS, K_LOADS)
     barrier();
+    FETCH(next_keys, k_cache, TYPE_K, HEAD_DIM, K_QUADS, K_LOADS, p0 + POSITIONS)
     float products[N_SCORES];
     [[unroll]] for (uint i = 0; i < N_SCORES; i++)
       products[i] = 0;
@@ -196,7 +200,8 @@ void attend(uint sequence, uint first, uint kv_head, uint chunk, uint split) {
                     : -INFINITY;
     }
     barrier();
-    LOAD_TILE(v_cache, TYPE_V, VALUE_DIM, V_QUADS)
+    PUT(next_values, V_QUADS, V_LOADS)
+    FETCH(next_values, v_cache, TYPE_V, VALUE_DIM, V_QUADS, V_LOADS, p0 + POSITIONS)
     for (uint row = first_row; row < N_ROWS; row += ROW_STEP) {
       vec4 most = vec4(largest[turn * N_ROWS + row]);
       for (uint p = 0; p < POSITIONS / 4; p++)
@@ -254,8 +259,8 @@ void main() {
   uint first = group / (N_CHUNKS * N_KV_HEADS) * N_TILE_TOKENS;
   if (first >= n_tokens)
     return;
-  find_sequences(first);
   load_queries(first, kv_head, chunk);
+  find_sequences(first);
   for (uint i = 0; i < min(n_found, N_ROWS); i++)
     attend(found[i], first, kv_head, chunk, split);
   barrier();
