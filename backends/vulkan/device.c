@@ -1,5 +1,6 @@
 /* Devices: which there are, which can serve, and opening one. */
 #include "backends/vulkan/matrix.h"
+#include "backends/vulkan/tier.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -154,26 +155,6 @@ static void describe(vulkan_facts *facts, const VkPhysicalDeviceProperties *prop
            VK_API_VERSION_PATCH(properties->apiVersion), v12->driverName, v12->driverInfo, tier);
 }
 
-/* ISOMER_VULKAN_TIER: "plain", "matrix" or "matrix2" forces one, unset takes the best there is. */
-static bool is_tier(const char *name) {
-  const char *asked = getenv("ISOMER_VULKAN_TIER");
-  return asked && strcmp(asked, name) == 0;
-}
-
-static iso_status check_tier(const vulkan_facts *facts) {
-  const char *asked = getenv("ISOMER_VULKAN_TIER");
-  if (!asked || !*asked || is_tier("plain") || (is_tier("matrix") && facts->has_matrix) ||
-      (is_tier("matrix2") && facts->has_matrix2))
-    return ISO_OK;
-  if (is_tier("matrix") || is_tier("matrix2"))
-    return vulkan_fail(ISO_ERROR_UNSUPPORTED, "ISOMER_VULKAN_TIER=%s: %s has %s", asked,
-                       facts->info.name,
-                       facts->matrix_missing ? facts->matrix_missing
-                                             : "no VK_NV_cooperative_matrix2 as it is needed");
-  return vulkan_fail(ISO_ERROR_INVALID_ARGUMENT,
-                     "ISOMER_VULKAN_TIER is \"%.40s\", not plain, matrix or matrix2", asked);
-}
-
 /* Fills the facts of `facts->physical`; false with a reason when it cannot serve. */
 static bool examine(const vulkan_api *api, vulkan_facts *facts, char *out_reason) {
   VkPhysicalDeviceVulkan12Properties v12 = {
@@ -224,16 +205,8 @@ static bool examine(const vulkan_api *api, vulkan_facts *facts, char *out_reason
   facts->version = properties.properties.apiVersion < api->version
                        ? properties.properties.apiVersion
                        : api->version;
-  facts->matrix_missing = vulkan_matrix_missing(api, facts);
-  facts->has_matrix = !facts->matrix_missing && !is_tier("plain");
-  const char *missing2 = facts->has_matrix ? vulkan_matrix2_missing(api, facts) : "";
-  facts->has_matrix2 = !missing2 && !is_tier("matrix");
-  char tier[64] = "matrix2";
-  if (facts->has_matrix && !facts->has_matrix2)
-    snprintf(tier, sizeof tier, "matrix: %s", missing2 ? missing2 : "ISOMER_VULKAN_TIER says so");
-  else if (!facts->has_matrix)
-    snprintf(tier, sizeof tier, "plain: %s",
-             facts->matrix_missing ? facts->matrix_missing : "ISOMER_VULKAN_TIER says so");
+  char tier[96];
+  vulkan_find_tier(api, facts, tier);
   describe(facts, &properties.properties, &v11, &v12, tier);
   return true;
 }
@@ -294,7 +267,7 @@ static iso_status choose(iso_device *device, uint32_t index) {
   else
     status = vulkan_fail(ISO_ERROR_NOT_FOUND, "there are %u Vulkan devices", list->count);
   free(list);
-  return status == ISO_OK ? check_tier(&device->facts) : status;
+  return status == ISO_OK ? vulkan_check_tier(&device->facts) : status;
 }
 
 static iso_status open_chosen(iso_device *device) {
@@ -308,12 +281,17 @@ static iso_status open_chosen(iso_device *device) {
   if (device->facts.has_budget)
     extensions[n_extensions++] = VK_EXT_MEMORY_BUDGET_EXTENSION_NAME;
   vulkan_matrix_features matrix;
+  VkPhysicalDeviceShaderIntegerDotProductFeatures dot = {
+      .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_FEATURES,
+      .shaderIntegerDotProduct = VK_TRUE};
+  if (device->facts.has_dot)
+    chain.v12.pNext = &dot;
   if (device->facts.has_matrix) {
     extensions[n_extensions++] = VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME;
     if (device->facts.has_matrix2)
       extensions[n_extensions++] = VK_NV_COOPERATIVE_MATRIX_2_EXTENSION_NAME;
     chain.v12.shaderFloat16 = chain.v12.vulkanMemoryModel = VK_TRUE;
-    chain.v12.pNext = vulkan_matrix_chain(&device->facts, NULL, &matrix);
+    chain.v12.pNext = vulkan_matrix_chain(&device->facts, chain.v12.pNext, &matrix);
   }
   VkDeviceQueueCreateInfo queue = {.sType = VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO,
                                    .queueFamilyIndex = device->facts.queue_family,

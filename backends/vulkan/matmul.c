@@ -138,7 +138,8 @@ VULKAN_LAUNCH(vulkan_embedding) {
                               .n_constants = 4,
                               .push = &push,
                               .push_bytes = sizeof push};
-  vulkan_split_groups(push.n_rows, dispatch.groups);
+  uint32_t n_pieces = vulkan_ceil_div(vulkan_ceil_div(push.n_columns, 8), EMBEDDING_WORKGROUP);
+  vulkan_split_groups((uint64_t)push.n_rows * n_pieces, dispatch.groups);
   return vulkan_enqueue_op(queue, arguments, &dispatch);
 }
 

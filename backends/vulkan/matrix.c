@@ -1,67 +1,77 @@
-/* matmul for many rows on matrix units: activations and weights become halves in the workspace,
- * weights a slab of rows at a time, and matmul_matrix.comp multiplies them. */
+/* matmul for many rows on matrix units: activations become halves (halves.c), and weights are
+ * decoded as they are multiplied, or a slab of rows at a time before. */
+#include "backends/vulkan/halves.h"
 #include "backends/vulkan/matmul.h"
 #include "backends/vulkan/ops.h"
 #include "backends/vulkan/weights.h"
 
 enum {
-  SLAB_UNIT = 128, /* rows of a slab: whole tiles of any shape */
-  SMALL_ROWS = 64,
-  STEP = 32, /* columns of x come in multiples of it */
-  WORKGROUP = 256,
-  SLAB_BYTES = 64 << 20,
-  FEW_ROWS = 128,     /* up to so many, weights are decoded as they are multiplied */
-  FEW_TILE_ROWS = 64, /* matmul_matrix_few.comp */
-  FEW_STEP = 128,     /* a multiple of each STEP of it */
-  FEW_GROUPS = 512,   /* lengths are cut up until there are so many workgroups */
-  ENOUGH_GROUPS = 96  /* below so many large tiles, small ones fill a device better */
+  SLAB_UNIT = 256,        /* rows of a slab: whole tiles of any shape */
+  SLAB_BYTES = 64 << 20,  /* of halves */
+  COLUMN_UNIT = 32,       /* rows of x are multiples of it */
+  SHORT_ROWS = 64,        /* up to so many rows, tiles are short */
+  SPLIT_ROWS = 512,       /* ... and lengths are cut up ... */
+  WANTED_GROUPS = 264,    /* ... until there are so many workgroups, ... */
+  LEAST_LENGTH = 512,     /* ... but not below this */
+  WORKGROUP = 256,        /* of the small shaders */
+  ENOUGH_GROUPS = 96      /* below so many large tiles, small ones fill a device better */
+};
+
+/* A shader, and what one workgroup of it makes; `shader` is 0 where there is none. */
+typedef struct tile_shape {
+  vulkan_shader shader;
+  uint32_t rows, columns, step, workgroup;
+} tile_shape;
+
+/* Tiles of 64 rows and of 128 for weights that are decoded as they are multiplied. */
+typedef struct tile_shapes {
+  tile_shape low, high;
+} tile_shapes;
+
+static const tile_shapes direct_shapes[ISO_SCHEME_COUNT] = {
+#define SHAPES(name, low_columns, low_step, low_workgroup)                                         \
+  {{VULKAN_SHADER_matmul_low_##name, 64, low_columns, low_step, low_workgroup},                    \
+   {VULKAN_SHADER_matmul_high_##name, 128, 128, 64, 256}}
+    [ISO_SCHEME_F16] = SHAPES(f16, 64, 64, 128),
+    [ISO_SCHEME_BF16] = SHAPES(bf16, 64, 64, 128),
+    [ISO_SCHEME_Q8_0] = SHAPES(q8_0, 64, 64, 128),
+    [ISO_SCHEME_Q4_0] = SHAPES(q4_0, 64, 64, 128),
+    [ISO_SCHEME_Q4_K] = {{VULKAN_SHADER_matmul_low_q4_k, 64, 64, 64, 128}, {0}},
+    [ISO_SCHEME_Q6_K] = {{VULKAN_SHADER_matmul_low_q6_k, 64, 64, 128, 128}, {0}},
+#undef SHAPES
+};
+
+/* Of VK_NV_cooperative_matrix2, for halves: large tiles and small ones. */
+static const tile_shape workgroup_shapes[2] = {
+    {VULKAN_SHADER_matmul_matrix2_large, 128, 128, 128, 256},
+    {VULKAN_SHADER_matmul_matrix2_small, 64, 32, 128, 128},
 };
 
 static const vulkan_shader decode_shaders[ISO_SCHEME_COUNT] = {VULKAN_BY_SCHEME(decode_rows)};
 
-/* Where things lie in the workspace: sums of few rows take the place of the slab. */
+/* Where things lie in the workspace: activations as halves and their scales, then slabs or sums. */
 typedef struct workspace_plan {
-  uint64_t halves, scales, slab, bytes;
+  uint64_t rest, bytes;
   uint32_t slab_rows;
 } workspace_plan;
 
-/* Shaders for few rows, and columns of their tiles; 0 where there is none. */
-typedef struct few_shape {
-  vulkan_shader shader;
-  uint32_t columns, workgroup;
-} few_shape;
-
-static const few_shape few_shapes[ISO_SCHEME_COUNT] = {
-    [ISO_SCHEME_F16] = {VULKAN_SHADER_matmul_few_f16, 64, 128},
-    [ISO_SCHEME_BF16] = {VULKAN_SHADER_matmul_few_bf16, 64, 128},
-    [ISO_SCHEME_Q8_0] = {VULKAN_SHADER_matmul_few_q8_0, 64, 128},
-    [ISO_SCHEME_Q4_0] = {VULKAN_SHADER_matmul_few_q4_0, 64, 128},
-    [ISO_SCHEME_Q4_K] = {VULKAN_SHADER_matmul_few_q4_k, 64, 128},
-    [ISO_SCHEME_Q6_K] = {VULKAN_SHADER_matmul_few_q6_k, 64, 128},
-};
-
 static uint64_t align(uint64_t offset) { return (offset + 255) & ~UINT64_C(255); }
 
-/* Weights of halves that lie well are multiplied where they are. */
-static bool is_direct(const iso_tensor *weight) {
-  return weight->scheme == ISO_SCHEME_F16 && weight->buffer && vulkan_is_vector_weight(weight);
-}
+static uint64_t round_up(uint64_t n, uint32_t unit) { return (n + unit - 1) / unit * unit; }
 
-/* Bytes of the sums of one split of few rows: whole tiles of any shape. */
+/* Bytes of the sums of one split. */
 static uint64_t sums_of_split(uint64_t n_rows, uint64_t n_out) {
-  uint64_t rows = n_rows < FEW_ROWS ? n_rows : FEW_ROWS;
-  return (rows + FEW_TILE_ROWS - 1) / FEW_TILE_ROWS * FEW_TILE_ROWS *
-         ((n_out + SLAB_UNIT - 1) / SLAB_UNIT * SLAB_UNIT) * sizeof(float);
+  return round_up(n_rows, 128) * round_up(n_out, SLAB_UNIT) * sizeof(float);
 }
 
 static workspace_plan plan_workspace(uint64_t n_rows, uint64_t n_in, uint64_t n_out) {
   uint64_t slab_rows = SLAB_BYTES / (n_in * 2) / SLAB_UNIT * SLAB_UNIT;
   slab_rows = slab_rows < SLAB_UNIT ? SLAB_UNIT : slab_rows;
   workspace_plan plan = {.slab_rows = (uint32_t)(slab_rows < n_out ? slab_rows : n_out)};
-  plan.scales = align(n_rows * n_in * 2);
-  plan.slab = align(plan.scales + n_rows * sizeof(float));
-  uint64_t slab_bytes = plan.slab_rows * n_in * 2, sums_bytes = sums_of_split(n_rows, n_out);
-  plan.bytes = plan.slab + (slab_bytes > sums_bytes ? slab_bytes : sums_bytes);
+  plan.rest = align(vulkan_halves_bytes(n_rows, n_in));
+  uint64_t slab_bytes = plan.slab_rows * n_in * 2;
+  uint64_t sums_bytes = n_rows <= SPLIT_ROWS ? sums_of_split(n_rows, n_out) * 2 : 0;
+  plan.bytes = plan.rest + (slab_bytes > sums_bytes ? slab_bytes : sums_bytes);
   return plan;
 }
 
@@ -79,39 +89,14 @@ iso_refusal vulkan_check_matrix(const iso_device *device, const iso_op_arguments
     return ISO_REFUSED_DEVICE;
   }
   const iso_tensor *x = &arguments->inputs[0];
-  if (x->dims[x->n_dims - 1] % STEP != 0) {
+  if (x->dims[x->n_dims - 1] % COLUMN_UNIT != 0) {
     *out_detail = "rows are not multiples of 32";
     return ISO_REFUSED_SHAPE;
   }
   return vulkan_check_many_rows(device, arguments, out_detail);
 }
 
-static iso_status convert_rows(iso_queue *queue, const iso_tensor *x, uint64_t halves,
-                               uint64_t scales, vulkan_access source) {
-  vulkan_sizes sizes = vulkan_sizes_of(x);
-  struct {
-    vulkan_rows x;
-    uint64_t halves, scales;
-    uint32_t n_rows, inner_rows, n_columns;
-  } push = {.x = vulkan_rows_of(x),
-            .halves = halves,
-            .scales = scales,
-            .n_rows = sizes.n_rows,
-            .inner_rows = sizes.inner_rows,
-            .n_columns = sizes.n_columns};
-  vulkan_access accesses[] = {source,
-                              {halves, (uint64_t)sizes.n_rows * sizes.n_columns * 2, true},
-                              {scales, (uint64_t)sizes.n_rows * sizeof(float), true}};
-  vulkan_dispatch dispatch = {.shader = VULKAN_SHADER_halves,
-                              .constants = {WORKGROUP, vulkan_type_of(x)},
-                              .n_constants = 2,
-                              .push = &push,
-                              .push_bytes = sizeof push,
-                              .accesses = accesses,
-                              .n_accesses = 3};
-  vulkan_split_groups(sizes.n_rows, dispatch.groups);
-  return vulkan_enqueue(queue, &dispatch);
-}
+/* ---- Slabs ----------------------------------------------------------------------------------- */
 
 static iso_status decode_slab(iso_queue *queue, const iso_tensor *weight, uint32_t first,
                               uint32_t n_rows, uint64_t slab) {
@@ -140,160 +125,207 @@ static iso_status decode_slab(iso_queue *queue, const iso_tensor *weight, uint32
   return vulkan_enqueue(queue, &dispatch);
 }
 
-typedef struct matrix_push {
-  vulkan_rows y;
-  uint64_t x, weight, scales, bias;
-  uint32_t n_rows, n_out, n_in, y_inner_rows, n_tiles, first_column;
-} matrix_push;
+/* ---- Products -------------------------------------------------------------------------------- */
 
-/* Large tiles and small ones of each tier. */
-typedef struct tile_shape {
-  vulkan_shader shader;
-  uint32_t rows, columns, workgroup;
-} tile_shape;
+/* One launch: x as halves times rows of a weight, to columns of y from `first_column` on. */
+typedef struct matrix_piece {
+  const iso_op_arguments *arguments;
+  const vulkan_halves *x;
+  const tile_shape *shape;
+  uint64_t rest, scales; /* of the weight's first row */
+  uint32_t n_out, n_in, first_column, n_splits, length;
+  uint64_t sums; /* with more than one split */
+} matrix_piece;
 
-static const tile_shape first_tier[2] = {
-    {VULKAN_SHADER_matmul_matrix_large, 128, 128, 256},
-    {VULKAN_SHADER_matmul_matrix_small, 64, 64, 128},
-};
-static const tile_shape second_tier[2] = {
-    {VULKAN_SHADER_matmul_matrix2_large, 128, 128, 256},
-    {VULKAN_SHADER_matmul_matrix2_small, 64, 32, 128},
-};
-
-/* Large tiles where they are not taller than there are rows, and enough to fill a device. */
-static const tile_shape *choose_shape(const iso_device *device, uint64_t n_rows, uint64_t n_out) {
-  const tile_shape *shape = device->facts.has_matrix2 ? second_tier : first_tier;
-  bool is_large = n_rows > SMALL_ROWS && vulkan_ceil_div(n_rows, shape->rows) *
-                                                 (uint64_t)vulkan_ceil_div(n_out, shape->columns) >=
-                                             ENOUGH_GROUPS;
-  return is_large ? shape : shape + 1;
+static uint64_t bias_of(const matrix_piece *piece) {
+  const iso_op_arguments *arguments = piece->arguments;
+  uint64_t bias = arguments->n_inputs > 2 ? vulkan_address(&arguments->inputs[2]) : 0;
+  return bias ? bias + piece->first_column * sizeof(float) : 0;
 }
 
-/* Multiplies with rows of the weight that lie as halves at push->weight. */
-static iso_status multiply(iso_queue *queue, const iso_op_arguments *arguments, matrix_push *push) {
-  const iso_tensor *y = &arguments->outputs[0];
-  const tile_shape *shape = choose_shape(vulkan_queue_device(queue), push->n_rows, push->n_out);
-  push->n_tiles = vulkan_ceil_div(push->n_out, shape->columns);
-  vulkan_dispatch dispatch = {.shader = shape->shader,
-                              .constants = {shape->workgroup, vulkan_type_of(y), push->bias != 0},
-                              .n_constants = 3,
-                              .push = push,
-                              .push_bytes = sizeof *push};
-  vulkan_split_groups((uint64_t)push->n_tiles * vulkan_ceil_div(push->n_rows, shape->rows),
+/* Cuts the length up where tiles are too few to fill a device, as far as `bytes` hold the sums. */
+static void cut_length(matrix_piece *piece, uint32_t n_rows, uint64_t bytes) {
+  const tile_shape *shape = piece->shape;
+  uint64_t n_tiles = (uint64_t)vulkan_ceil_div(n_rows, shape->rows) *
+                     vulkan_ceil_div(piece->n_out, shape->columns);
+  uint64_t splits = n_rows <= SPLIT_ROWS ? (WANTED_GROUPS + n_tiles / 2) / n_tiles : 1;
+  uint64_t most = bytes / sums_of_split(n_rows, piece->n_out);
+  splits = splits < most ? splits : most;
+  most = piece->n_in / LEAST_LENGTH;
+  splits = splits < most ? splits : most;
+  splits = splits < 1 ? 1 : splits;
+  piece->length = (uint32_t)round_up(vulkan_ceil_div(piece->n_in, (uint32_t)splits), shape->step);
+  piece->n_splits = vulkan_ceil_div(piece->n_in, piece->length);
+}
+
+/* Eight columns of y lie at 16 bytes. */
+static bool is_vector_result(const iso_tensor *y) {
+  bool even = vulkan_address(y) % 32 == 0 && y->dims[y->n_dims - 1] % 8 == 0;
+  for (uint32_t d = 0; d + 1 < y->n_dims; d++)
+    even = even && y->strides[d] % 32 == 0;
+  return even;
+}
+
+static iso_status multiply(iso_queue *queue, const matrix_piece *piece) {
+  const iso_tensor *y = &piece->arguments->outputs[0], *weight = &piece->arguments->inputs[1];
+  const tile_shape *shape = piece->shape;
+  vulkan_sizes sizes = vulkan_sizes_of(y);
+  struct {
+    vulkan_rows y;
+    uint64_t x, rest, scales, row_scales, bias, sums;
+    uint32_t n_rows, n_out, y_inner_rows, first_column, n_splits, length;
+  } push = {.y = vulkan_rows_of(y),
+            .x = piece->x->halves,
+            .rest = piece->rest,
+            .scales = piece->scales,
+            .row_scales = piece->x->scales,
+            .bias = bias_of(piece),
+            .sums = piece->sums,
+            .n_rows = sizes.n_rows,
+            .n_out = piece->n_out,
+            .y_inner_rows = sizes.inner_rows,
+            .first_column = piece->first_column,
+            .n_splits = piece->n_splits,
+            .length = piece->length};
+  vulkan_dispatch dispatch = {
+      .shader = shape->shader,
+      .constants = {shape->workgroup, weight->layout == VULKAN_LAYOUT_SPLIT, vulkan_type_of(y),
+                    push.bias != 0, piece->n_in, sizes.n_rows % shape->rows == 0,
+                    piece->n_out % shape->columns == 0, piece->n_splits > 1, is_vector_result(y)},
+      .n_constants = 9,
+      .push = &push,
+      .push_bytes = sizeof push};
+  vulkan_split_groups((uint64_t)vulkan_ceil_div(sizes.n_rows, shape->rows) *
+                          vulkan_ceil_div(piece->n_out, shape->columns) * piece->n_splits,
                       dispatch.groups);
-  return vulkan_enqueue_op(queue, arguments, &dispatch);
+  return vulkan_enqueue_halves(queue, piece->arguments, piece->x, &dispatch);
 }
 
-/* ---- Few rows -------------------------------------------------------------------------------- */
+static iso_status multiply_by_workgroups(iso_queue *queue, const matrix_piece *piece) {
+  const iso_tensor *y = &piece->arguments->outputs[0];
+  const tile_shape *shape = piece->shape;
+  vulkan_sizes sizes = vulkan_sizes_of(y);
+  struct {
+    vulkan_rows y;
+    uint64_t x, weight, scales, bias;
+    uint32_t n_rows, n_out, n_in, y_inner_rows, n_tiles, first_column;
+  } push = {.y = vulkan_rows_of(y),
+            .x = piece->x->halves,
+            .weight = piece->rest,
+            .scales = piece->x->scales,
+            .bias = bias_of(piece),
+            .n_rows = sizes.n_rows,
+            .n_out = piece->n_out,
+            .n_in = piece->n_in,
+            .y_inner_rows = sizes.inner_rows,
+            .n_tiles = vulkan_ceil_div(piece->n_out, shape->columns),
+            .first_column = piece->first_column};
+  vulkan_dispatch dispatch = {.shader = shape->shader,
+                              .constants = {shape->workgroup, vulkan_type_of(y), push.bias != 0},
+                              .n_constants = 3,
+                              .push = &push,
+                              .push_bytes = sizeof push};
+  vulkan_split_groups((uint64_t)push.n_tiles * vulkan_ceil_div(push.n_rows, shape->rows),
+                      dispatch.groups);
+  return vulkan_enqueue_halves(queue, piece->arguments, piece->x, &dispatch);
+}
 
-/* Whether weights can be decoded on their way into products. */
-static bool has_few(const iso_tensor *weight, uint32_t n_rows, uint32_t n_in) {
-  if (!few_shapes[weight->scheme].shader || n_rows > FEW_ROWS || n_in % FEW_STEP != 0)
-    return false;
+static iso_status join(iso_queue *queue, const matrix_piece *piece) {
+  enum { COLUMNS = 4 }; /* of an invocation */
+  const iso_tensor *y = &piece->arguments->outputs[0];
+  vulkan_sizes sizes = vulkan_sizes_of(y);
+  struct {
+    vulkan_rows y;
+    uint64_t sums, scales, bias;
+    uint32_t n_rows, n_out, y_inner_rows, n_columns, n_padded_rows, n_splits;
+  } push = {.y = vulkan_rows_of(y),
+            .sums = piece->sums,
+            .scales = piece->x->scales,
+            .bias = bias_of(piece),
+            .n_rows = sizes.n_rows,
+            .n_out = piece->n_out,
+            .y_inner_rows = sizes.inner_rows,
+            .n_columns = (uint32_t)round_up(piece->n_out, piece->shape->columns),
+            .n_padded_rows = (uint32_t)round_up(sizes.n_rows, piece->shape->rows),
+            .n_splits = piece->n_splits};
+  vulkan_dispatch dispatch = {.shader = VULKAN_SHADER_matmul_join,
+                              .constants = {WORKGROUP, vulkan_type_of(y), push.bias != 0},
+                              .n_constants = 3,
+                              .push = &push,
+                              .push_bytes = sizeof push};
+  uint64_t n_invocations = (uint64_t)push.n_rows * vulkan_ceil_div(push.n_out, COLUMNS);
+  vulkan_split_groups(vulkan_ceil_div(n_invocations, WORKGROUP), dispatch.groups);
+  return vulkan_enqueue_halves(queue, piece->arguments, piece->x, &dispatch);
+}
+
+/* Whether weights can be decoded on their way into products as they lie. */
+static bool is_direct(const iso_tensor *weight) {
   if (weight->scheme <= ISO_SCHEME_BF16)
     return vulkan_is_vector_weight(weight);
   return weight->layout == VULKAN_LAYOUT_SPLIT ||
          (weight->scheme != ISO_SCHEME_Q4_0 && weight->scheme != ISO_SCHEME_Q8_0);
 }
 
-typedef struct join_push {
-  vulkan_rows y;
-  uint64_t sums, scales, bias;
-  uint32_t n_rows, n_out, y_inner_rows, n_columns, n_padded_rows, n_splits;
-} join_push;
-
-static iso_status join(iso_queue *queue, const iso_op_arguments *arguments, join_push *push) {
-  enum { COLUMNS = 4 }; /* of an invocation */
-  vulkan_dispatch dispatch = {
-      .shader = VULKAN_SHADER_matmul_join,
-      .constants = {WORKGROUP, vulkan_type_of(&arguments->outputs[0]), push->bias != 0},
-      .n_constants = 3,
-      .push = push,
-      .push_bytes = sizeof *push};
-  uint64_t n_invocations = (uint64_t)push->n_rows * vulkan_ceil_div(push->n_out, COLUMNS);
-  vulkan_split_groups(vulkan_ceil_div(n_invocations, WORKGROUP), dispatch.groups);
-  return vulkan_enqueue_op(queue, arguments, &dispatch);
+/* The shape for weights as they lie; its shader is 0 where they must be decoded before. */
+static const tile_shape *choose_direct(const iso_device *device, const iso_tensor *weight,
+                                       uint32_t n_rows) {
+  static const tile_shape none = {0};
+  if (!is_direct(weight) || (device->facts.has_matrix2 && n_rows > SHORT_ROWS))
+    return &none;
+  const tile_shapes *shapes = &direct_shapes[weight->scheme];
+  return n_rows <= SHORT_ROWS ? &shapes->low : &shapes->high;
 }
 
-/* Multiplies the halves at the start of the workspace, which `plan` describes. */
-static iso_status multiply_few(iso_queue *queue, const iso_op_arguments *arguments,
-                               const workspace_plan *plan, uint32_t n_in) {
-  const iso_tensor *weight = &arguments->inputs[1], *y = &arguments->outputs[0];
-  const few_shape *shape = &few_shapes[weight->scheme];
-  vulkan_sizes sizes = vulkan_sizes_of(y);
-  vulkan_planes planes = vulkan_planes_of(weight);
-  uint64_t base = arguments->workspace->address + arguments->workspace_offset;
-  uint32_t n_tiles = vulkan_ceil_div(sizes.n_columns, shape->columns);
-  uint32_t n_row_tiles = vulkan_ceil_div(sizes.n_rows, FEW_TILE_ROWS);
-  uint64_t most =
-      (arguments->workspace_bytes - plan->slab) / sums_of_split(sizes.n_rows, sizes.n_columns);
-  uint32_t n_splits = vulkan_ceil_div(FEW_GROUPS, n_tiles * n_row_tiles);
-  n_splits = n_splits < most ? n_splits : (uint32_t)most;
-  n_splits = n_splits < n_in / FEW_STEP ? n_splits : n_in / FEW_STEP;
-  uint32_t length = vulkan_ceil_div(n_in / FEW_STEP, n_splits) * FEW_STEP;
-  n_splits = vulkan_ceil_div(n_in, length);
-  struct {
-    uint64_t x, rest, scales, sums;
-    uint32_t n_rows, n_out, n_in, n_tiles, n_splits, length;
-  } push = {.x = base,
-            .rest = planes.rest,
-            .scales = planes.scales,
-            .sums = base + plan->slab,
-            .n_rows = sizes.n_rows,
-            .n_out = sizes.n_columns,
-            .n_in = n_in,
-            .n_tiles = n_tiles,
-            .n_splits = n_splits,
-            .length = length};
-  vulkan_dispatch dispatch = {.shader = shape->shader,
-                              .constants = {shape->workgroup, planes.split},
-                              .n_constants = 2,
-                              .push = &push,
-                              .push_bytes = sizeof push};
-  vulkan_split_groups((uint64_t)n_tiles * n_row_tiles * n_splits, dispatch.groups);
-  ISO_TRY(vulkan_enqueue_op(queue, arguments, &dispatch));
-  return join(
-      queue, arguments,
-      &(join_push){.y = vulkan_rows_of(y),
-                   .sums = push.sums,
-                   .scales = base + plan->scales,
-                   .bias = arguments->n_inputs > 2 ? vulkan_address(&arguments->inputs[2]) : 0,
-                   .n_rows = sizes.n_rows,
-                   .n_out = sizes.n_columns,
-                   .y_inner_rows = sizes.inner_rows,
-                   .n_columns = n_tiles * shape->columns,
-                   .n_padded_rows = n_row_tiles * FEW_TILE_ROWS,
-                   .n_splits = n_splits});
+/* Rows of a weight that lie as halves. */
+static iso_status multiply_halves(iso_queue *queue, matrix_piece *piece, uint32_t n_rows) {
+  if (!vulkan_queue_device(queue)->facts.has_matrix2) {
+    piece->shape = n_rows <= SHORT_ROWS ? &direct_shapes[ISO_SCHEME_F16].low
+                                        : &direct_shapes[ISO_SCHEME_F16].high;
+    piece->n_splits = 1;
+    piece->length = piece->n_in;
+    return multiply(queue, piece);
+  }
+  const tile_shape *shape = workgroup_shapes;
+  uint64_t n_large = (uint64_t)vulkan_ceil_div(n_rows, shape->rows) *
+                     vulkan_ceil_div(piece->n_out, shape->columns);
+  piece->shape = n_rows > SHORT_ROWS && n_large >= ENOUGH_GROUPS ? shape : shape + 1;
+  return multiply_by_workgroups(queue, piece);
 }
 
 VULKAN_LAUNCH(vulkan_matmul_matrix) {
   const iso_tensor *x = &arguments->inputs[0], *weight = &arguments->inputs[1];
   vulkan_sizes sizes = vulkan_sizes_of(&arguments->outputs[0]);
   uint32_t n_in = vulkan_sizes_of(x).n_columns, n_out = sizes.n_columns;
+  if (sizes.n_rows == 0 || n_out == 0)
+    return ISO_OK;
   workspace_plan plan = plan_workspace(sizes.n_rows, n_in, n_out);
   uint64_t base = arguments->workspace->address + arguments->workspace_offset;
-  vulkan_access accesses[VULKAN_MAX_ACCESSES];
-  (void)vulkan_accesses_of(arguments, accesses); /* the first is x */
-  ISO_TRY(convert_rows(queue, x, base, base + plan.scales, accesses[0]));
-  if (has_few(weight, sizes.n_rows, n_in))
-    return multiply_few(queue, arguments, &plan, n_in);
-  matrix_push push = {.y = vulkan_rows_of(&arguments->outputs[0]),
-                      .x = base,
-                      .scales = base + plan.scales,
-                      .n_rows = sizes.n_rows,
-                      .n_in = n_in,
-                      .y_inner_rows = sizes.inner_rows};
-  uint64_t bias = arguments->n_inputs > 2 ? vulkan_address(&arguments->inputs[2]) : 0;
-  bool direct = is_direct(weight);
-  for (uint32_t first = 0; first < n_out; first += direct ? n_out : plan.slab_rows) {
-    push.first_column = first;
-    push.n_out = direct || n_out - first < plan.slab_rows ? n_out - first : plan.slab_rows;
-    push.weight = direct ? vulkan_address(weight) : base + plan.slab;
-    push.bias = bias ? bias + first * sizeof(float) : 0;
-    if (!direct)
-      ISO_TRY(decode_slab(queue, weight, first, push.n_out, push.weight));
-    ISO_TRY(multiply(queue, arguments, &push));
+  vulkan_halves halves;
+  ISO_TRY(vulkan_halves_of(queue, arguments, &halves));
+  vulkan_planes planes = vulkan_planes_of(weight);
+  matrix_piece piece = {.arguments = arguments,
+                 .x = &halves,
+                 .shape = choose_direct(vulkan_queue_device(queue), weight, sizes.n_rows),
+                 .rest = planes.rest,
+                 .scales = planes.scales,
+                 .n_out = n_out,
+                 .n_in = n_in,
+                 .sums = base + plan.rest};
+  if (piece.shape->shader) {
+    cut_length(&piece, sizes.n_rows, arguments->workspace_bytes - plan.rest);
+    ISO_TRY(multiply(queue, &piece));
+    return piece.n_splits > 1 ? join(queue, &piece) : ISO_OK;
+  }
+  bool lies_well = weight->scheme == ISO_SCHEME_F16 && vulkan_is_vector_weight(weight);
+  uint32_t step = lies_well ? n_out : plan.slab_rows;
+  for (uint32_t first = 0; first < n_out; first += step) {
+    piece.first_column = first;
+    piece.n_out = n_out - first < step ? n_out - first : step;
+    if (!lies_well) {
+      piece.rest = base + plan.rest;
+      ISO_TRY(decode_slab(queue, weight, first, piece.n_out, piece.rest));
+    }
+    ISO_TRY(multiply_halves(queue, &piece, sizes.n_rows));
   }
   return ISO_OK;
 }

@@ -1,4 +1,4 @@
-/* Decode steps: the launches of matmul_one.comp and rope_kv_write.comp. */
+/* Decode steps: the launches of matmul_one.comp, matmul_dot.comp and rope_kv_write.comp. */
 #include "backends/vulkan/fusion.h"
 #include "backends/vulkan/matmul.h"
 #include "backends/vulkan/ops.h"
@@ -6,8 +6,20 @@
 #include <string.h>
 
 static const vulkan_shader shaders[ISO_SCHEME_COUNT] = {VULKAN_BY_SCHEME(matmul_one)};
+static const vulkan_shader dot_shaders[ISO_SCHEME_COUNT] = {
+    [ISO_SCHEME_Q8_0] = VULKAN_SHADER_matmul_dot_q8_0,
+    [ISO_SCHEME_Q4_0] = VULKAN_SHADER_matmul_dot_q4_0,
+};
 
-enum { WORKGROUP = 128, ROWS = 4, HEAD_WORKGROUP = 64, MAX_LISTED = 16 };
+enum {
+  WORKGROUP = 128,
+  ROWS = 4,
+  DOT_WORKGROUP = 512,
+  DOT_LOADS = 4,    /* under way in an invocation */
+  DOT_GROUPS = 128, /* workgroups that fill a device: of more, each makes more rows */
+  DOT_SHARED = 512, /* bytes beside those of activations */
+  HEAD_WORKGROUP = 64
+};
 enum { AFTER_NONE, AFTER_ADD, AFTER_GLU }; /* matmul_one.comp */
 
 static bool is_vector_row(const iso_tensor *tensor) { return vulkan_address(tensor) % 16 == 0; }
@@ -53,10 +65,45 @@ static uint32_t list_accesses(const vulkan_product *product, vulkan_access *out_
   return n;
 }
 
+/* How the results of a product are shared out: tiles of so many rows, and how many of them a
+ * workgroup makes. */
+typedef struct product_shape {
+  vulkan_shader shader;
+  uint32_t workgroup, rows, tiles, depth;
+} product_shape;
+
+static bool fits_dot(const iso_device *device, const iso_op_arguments *matmul) {
+  const iso_tensor *weight = &matmul->inputs[1];
+  uint64_t n_in = (uint64_t)weight->dims[weight->n_dims - 1];
+  return device->facts.has_dot && dot_shaders[weight->scheme] != 0 &&
+         n_in * 2 + n_in / 4 + DOT_SHARED <= device->facts.shared_bytes;
+}
+
+static product_shape choose_shape(const iso_device *device, const vulkan_product *product) {
+  const iso_op_arguments *first = product->parts[0];
+  iso_scheme scheme = first->inputs[1].scheme;
+  if (!fits_dot(device, first))
+    return (product_shape){shaders[scheme], WORKGROUP, ROWS, 1, 0};
+  uint32_t most = device->facts.most_invocations, rows = 1;
+  uint32_t workgroup = most < DOT_WORKGROUP ? most : DOT_WORKGROUP;
+  uint32_t n_subgroups = workgroup / device->facts.subgroup_width;
+  n_subgroups = n_subgroups ? n_subgroups : 1;
+  uint64_t n_out = 0;
+  for (uint32_t i = 0; i < product->n_parts; i++)
+    n_out += vulkan_sizes_of(&product->parts[i]->outputs[0]).n_columns;
+  while (rows < DOT_LOADS && n_out >= (uint64_t)DOT_GROUPS * n_subgroups * 2 * rows)
+    rows *= 2;
+  /* A gated unit has a row of each weight. */
+  bool is_gated = product->after && product->after->op == ISO_OP_GLU;
+  return (product_shape){dot_shaders[scheme], workgroup, is_gated && rows > 1 ? rows / 2 : rows,
+                         n_subgroups, DOT_LOADS / rows};
+}
+
 /* Fills in what the constants say too; returns the number of workgroups. */
-static uint64_t describe(const vulkan_product *product, product_push *push, uint32_t after) {
+static uint64_t describe(const vulkan_product *product, const product_shape *shape,
+                         product_push *push, uint32_t after) {
   const iso_tensor *x = &product->parts[0]->inputs[0];
-  uint64_t n_groups = 0;
+  uint64_t n_tiles = 0;
   *push = (product_push){.x = vulkan_address(x), .n_in = vulkan_sizes_of(x).n_columns};
   if (product->norm) {
     push->x = vulkan_address(&product->norm->inputs[0]);
@@ -69,7 +116,7 @@ static uint64_t describe(const vulkan_product *product, product_push *push, uint
     push->parts[i].bias = part->n_inputs > 2 ? vulkan_address(&part->inputs[2]) : 0;
     push->parts[i].y = vulkan_address(&part->outputs[0]);
     push->n_out[i] = vulkan_sizes_of(&part->outputs[0]).n_columns;
-    n_groups += vulkan_ceil_div(push->n_out[i], ROWS);
+    n_tiles += vulkan_ceil_div(push->n_out[i], shape->rows);
   }
   if (after != AFTER_NONE)
     push->after = vulkan_address(&product->after->outputs[0]);
@@ -77,7 +124,9 @@ static uint64_t describe(const vulkan_product *product, product_push *push, uint
     uint64_t first = vulkan_address(&product->after->inputs[0]);
     push->residual = first == push->parts[0].y ? vulkan_address(&product->after->inputs[1]) : first;
   }
-  return after == AFTER_GLU ? vulkan_ceil_div(push->n_out[0], ROWS) : n_groups;
+  if (after == AFTER_GLU)
+    n_tiles = vulkan_ceil_div(push->n_out[0], shape->rows);
+  return vulkan_ceil_div(n_tiles, shape->tiles);
 }
 
 iso_status vulkan_launch_product(iso_queue *queue, const vulkan_product *product) {
@@ -85,20 +134,21 @@ iso_status vulkan_launch_product(iso_queue *queue, const vulkan_product *product
                    : product->after->op == ISO_OP_ADD ? AFTER_ADD
                                                       : AFTER_GLU;
   product_push push;
-  uint64_t n_groups = describe(product, &push, after);
+  product_shape shape = choose_shape(vulkan_queue_device(queue), product);
+  uint64_t n_groups = describe(product, &shape, &push, after);
   const iso_op_arguments *first = product->parts[0];
   const iso_tensor *x = product->norm ? &product->norm->inputs[0] : &first->inputs[0];
   const iso_rms_norm_attributes *norm = product->norm ? product->norm->attributes : NULL;
   const iso_glu_attributes *glu = after == AFTER_GLU ? product->after->attributes : NULL;
   vulkan_access accesses[VULKAN_MOST_DEFERRED * VULKAN_MAX_ACCESSES];
   vulkan_dispatch dispatch = {
-      .shader = shaders[first->inputs[1].scheme],
-      .constants = {WORKGROUP, vulkan_type_of(x), vulkan_type_of(&first->outputs[0]),
-                    first->inputs[1].layout == VULKAN_LAYOUT_SPLIT, ROWS, product->n_parts,
+      .shader = shape.shader,
+      .constants = {shape.workgroup, vulkan_type_of(x), vulkan_type_of(&first->outputs[0]),
+                    first->inputs[1].layout == VULKAN_LAYOUT_SPLIT, shape.rows, product->n_parts,
                     push.parts[0].bias || push.parts[1].bias || push.parts[2].bias, norm != NULL,
                     norm ? bits_of(norm->epsilon) : 0, norm ? bits_of(norm->weight_offset) : 0,
-                    after, glu ? glu->activation : 0},
-      .n_constants = 12,
+                    after, glu ? glu->activation : 0, push.n_in, shape.depth},
+      .n_constants = shape.depth ? 14 : 12,
       .push = &push,
       .push_bytes = sizeof push,
       .accesses = accesses,

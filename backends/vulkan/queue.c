@@ -5,14 +5,17 @@
  * and written since the last barrier, and puts the next barrier before the first dispatch that
  * overlaps. */
 #include "backends/vulkan/fusion.h"
+#include "backends/vulkan/halves.h"
 #include "backends/vulkan/vulkan.h"
 #include <stdlib.h>
 #include <string.h>
 
 enum {
   N_SLOTS = 8,       /* command buffers in turn */
+  N_SCRATCH = 32,    /* each at least twice as large as the one before */
   SUBMIT_AFTER = 96, /* commands, so that the device starts before the host is done */
-  MAX_PENDING = 128  /* accesses remembered */
+  MAX_PENDING = 128, /* accesses remembered */
+  LEAST_SCRATCH = 1 << 20
 };
 
 typedef struct slot {
@@ -29,7 +32,7 @@ struct iso_queue {
   iso_device *device;
   VkCommandPool pool;
   VkSemaphore timeline;
-  uint64_t value; /* the last one submitted */
+  uint64_t value, signalled; /* the last ones submitted, and handed out by signal() */
   slot slots[N_SLOTS];
   uint32_t slot; /* the one in use */
   bool is_open;  /* it is being filled */
@@ -39,7 +42,10 @@ struct iso_queue {
   uint32_t n_pending;
   bool has_transfers; /* among the pending: copies or fills */
   iso_buffer *staging;
+  iso_buffer *scratch[N_SCRATCH]; /* recordings may still use all of them */
+  uint32_t n_scratch;
   vulkan_deferred deferred;
+  vulkan_converted converted;
   iso_status fault; /* of the device: poisons the timeline */
 };
 
@@ -56,6 +62,30 @@ iso_status vulkan_queue_staging(iso_queue *queue, uint64_t bytes, iso_buffer **o
     ISO_TRY(vulkan_memory_table.alloc(queue->device, ISO_MEMORY_STAGING, bytes, &queue->staging));
   *out_buffer = queue->staging;
   return ISO_OK;
+}
+
+vulkan_converted *vulkan_queue_converted(iso_queue *queue) { return &queue->converted; }
+
+uint64_t vulkan_queue_scratch(iso_queue *queue, uint64_t bytes) {
+  iso_buffer *last = queue->n_scratch ? queue->scratch[queue->n_scratch - 1] : NULL;
+  if (last && last->bytes >= bytes)
+    return last->address;
+  uint64_t wanted = last ? 2 * last->bytes : LEAST_SCRATCH;
+  wanted = wanted > bytes ? wanted : bytes;
+  if (queue->n_scratch == N_SCRATCH ||
+      vulkan_memory_table.alloc(queue->device, ISO_MEMORY_DEVICE, wanted,
+                                &queue->scratch[queue->n_scratch]) != ISO_OK)
+    return 0;
+  return queue->scratch[queue->n_scratch++]->address;
+}
+
+/* Forgets what was converted where it is written again. */
+static void note_writes(iso_queue *queue, const vulkan_access *accesses, uint32_t n) {
+  const vulkan_converted *converted = &queue->converted;
+  for (uint32_t i = 0; i < n; i++)
+    if (accesses[i].writes && accesses[i].address < converted->end &&
+        converted->begin < accesses[i].address + accesses[i].bytes)
+      queue->converted = (vulkan_converted){0};
 }
 
 /* ---- Barriers ------------------------------------------------------------------------------- */
@@ -80,6 +110,7 @@ static bool overlaps(const vulkan_access *a, const vulkan_access *b) {
  * alone costs far less than one that copies take part in. */
 static void order(iso_queue *queue, VkCommandBuffer commands, const vulkan_access *accesses,
                   uint32_t n, bool is_transfer) {
+  note_writes(queue, accesses, n);
   bool must_wait = queue->n_pending + n > MAX_PENDING;
   for (uint32_t i = 0; i < n && !must_wait; i++)
     for (uint32_t j = 0; j < queue->n_pending && !must_wait; j++)
@@ -296,10 +327,11 @@ static iso_status queue_fill(iso_queue *queue, iso_buffer *target, uint64_t offs
 static iso_status queue_signal(iso_queue *queue, uint64_t *out_value) {
   ISO_TRY(check_fault(queue));
   ISO_TRY(vulkan_flush_deferred(queue));
-  if (queue->is_open)
-    ISO_TRY(flush(queue));
-  else
+  ISO_TRY(flush(queue));
+  if (queue->value == queue->signalled) /* values grow; else the last submission stands for all */
     ISO_TRY(submit(queue, NULL, NULL, 0));
+  queue->signalled = queue->value;
+  queue->converted = (vulkan_converted){0};
   *out_value = queue->value;
   return ISO_OK;
 }
@@ -361,6 +393,7 @@ static iso_status record_begin(iso_queue *queue) {
     return status;
   }
   queue->recording = self;
+  queue->converted = (vulkan_converted){0};
   return ISO_OK;
 }
 
@@ -370,6 +403,7 @@ static iso_status record_end(iso_queue *queue, void **out_recording) {
     return vulkan_fail(ISO_ERROR_INVALID_ARGUMENT, "the queue is not being recorded");
   iso_status status = vulkan_flush_deferred(queue);
   queue->recording = NULL;
+  queue->converted = (vulkan_converted){0};
   if (status == ISO_OK)
     status = end(queue, self->commands);
   if (status != ISO_OK)
@@ -383,6 +417,7 @@ static iso_status replay(iso_queue *queue, void *given) {
   recording *self = given;
   ISO_TRY(check_fault(queue));
   ISO_TRY(flush(queue));
+  queue->converted = (vulkan_converted){0};
   return submit(queue, &self->commands, NULL, 0);
 }
 
@@ -401,6 +436,8 @@ static void queue_destroy(iso_queue *queue) {
     recording_destroy(queue, queue->recording);
   if (queue->staging)
     vulkan_memory_table.free(queue->device, queue->staging);
+  for (uint32_t i = 0; i < queue->n_scratch; i++)
+    vulkan_memory_table.free(queue->device, queue->scratch[i]);
   api->vkDestroyCommandPool(queue->device->handle, queue->pool, NULL);
   api->vkDestroySemaphore(queue->device->handle, queue->timeline, NULL);
   free(queue);

@@ -53,8 +53,7 @@ typedef struct vulkan_facts {
   uint32_t device_type, staging_type; /* memory types of the two iso_memory_kind */
   uint32_t device_heap;
   bool host_memory;             /* device memory can be mapped at no cost */
-  const char *matrix_missing;   /* what the matrix tier lacks, NULL: nothing */
-  bool has_matrix, has_matrix2; /* they are in use; the second implies the first */
+  bool has_dot, has_matrix, has_matrix2; /* in use; the last implies the one before (tier.h) */
   uint32_t version;             /* of Vulkan, that loader and driver share */
   bool has_budget;              /* VK_EXT_memory_budget */
   uint32_t subgroup_width, n_units, shared_bytes;

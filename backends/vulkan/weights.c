@@ -1,7 +1,7 @@
 #include "backends/vulkan/weights.h"
 #include <string.h>
 
-enum { SCALE_BYTES = 2, STAGING_BYTES = 8 << 20 };
+enum { SCALE_BYTES = 2, PIECE_BYTES = 4 << 20, N_PIECES = 3 };
 
 typedef struct split_format {
   uint32_t elements, bytes; /* of a block */
@@ -59,25 +59,29 @@ static void split(const split_format *format, const uint8_t *blocks, uint64_t n,
   }
 }
 
-/* Through a staging buffer, a piece at a time. */
+/* Through a ring of pieces in a staging buffer: while some are copied, the next is filled. */
 static iso_status pack_staged(iso_queue *queue, const iso_host_weight *weight, iso_buffer *buffer,
                               uint64_t offset, iso_buffer *staging) {
   const split_format *format = &formats[weight->scheme];
   uint64_t n_blocks = count_blocks(weight->scheme, weight->dims, weight->n_dims);
   uint64_t rest_bytes = format->bytes - SCALE_BYTES, at = scales_at(weight->scheme, n_blocks);
-  uint64_t piece = STAGING_BYTES / format->bytes;
-  for (uint64_t done = 0; done < n_blocks; done += piece) {
-    uint64_t n = n_blocks - done < piece ? n_blocks - done : piece, value;
-    uint8_t *rest = staging->mapped, *scales = rest + n * rest_bytes;
-    split(format, (const uint8_t *)weight->data + done * format->bytes, n, rest, scales);
-    ISO_TRY(vulkan_queue_table.copy(queue, buffer, offset + done * rest_bytes, staging, 0,
+  uint64_t piece = PIECE_BYTES / format->bytes, done_at[N_PIECES] = {0};
+  for (uint64_t done = 0, i = 0; done < n_blocks; done += piece, i++) {
+    uint64_t n = n_blocks - done < piece ? n_blocks - done : piece;
+    uint64_t place = i % N_PIECES * PIECE_BYTES, scales = place + n * rest_bytes;
+    uint8_t *mapped = staging->mapped;
+    ISO_TRY(vulkan_queue_table.host_wait(queue, done_at[i % N_PIECES], UINT64_MAX));
+    split(format, (const uint8_t *)weight->data + done * format->bytes, n, mapped + place,
+          mapped + scales);
+    ISO_TRY(vulkan_queue_table.copy(queue, buffer, offset + done * rest_bytes, staging, place,
                                     n * rest_bytes));
     ISO_TRY(vulkan_queue_table.copy(queue, buffer, offset + at + done * SCALE_BYTES, staging,
-                                    n * rest_bytes, n * SCALE_BYTES));
-    ISO_TRY(vulkan_queue_table.signal(queue, &value));
-    ISO_TRY(vulkan_queue_table.host_wait(queue, value, UINT64_MAX));
+                                    scales, n * SCALE_BYTES));
+    ISO_TRY(vulkan_queue_table.signal(queue, &done_at[i % N_PIECES]));
   }
-  return ISO_OK;
+  uint64_t end; /* the buffer may be used for other things then */
+  ISO_TRY(vulkan_queue_table.signal(queue, &end));
+  return vulkan_queue_table.host_wait(queue, end, UINT64_MAX);
 }
 
 iso_status vulkan_pack(iso_queue *queue, const iso_host_weight *weight, iso_buffer *buffer,
@@ -90,6 +94,6 @@ iso_status vulkan_pack(iso_queue *queue, const iso_host_weight *weight, iso_buff
     return ISO_OK;
   }
   iso_buffer *staging;
-  ISO_TRY(vulkan_queue_staging(queue, STAGING_BYTES, &staging));
+  ISO_TRY(vulkan_queue_staging(queue, (uint64_t)N_PIECES * PIECE_BYTES, &staging));
   return pack_staged(queue, weight, buffer, offset, staging);
 }

@@ -76,7 +76,7 @@ class Devices(unittest.TestCase):
         run("conform", "--device", "vulkan:0", "add *=3 D=5", ISOMER_VULKAN_TIER="plain")
         done = run("conform", "--device", "vulkan:0", "add *=3 D=5", code=2,
                    ISOMER_VULKAN_TIER="best")
-        self.assertIn('"best", not plain, matrix or matrix2', done.stderr)
+        self.assertIn('"best", not plain, dot, matrix or matrix2', done.stderr)
 
     def test_a_foreign_cache_folder(self):
         run("conform", "--device", "vulkan:0", "add *=3 D=5", XDG_CACHE_HOME="/proc/nowhere")

@@ -1,4 +1,4 @@
-/* embedding: rows of a table picked by id, decoded and scaled. One workgroup a row. */
+/* embedding: rows of a table picked by id, decoded and scaled. An invocation takes eight elements. */
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #include "types.glsl"
@@ -25,16 +25,15 @@ void store_four(uint64_t row, uint k, vec4 values) {
 }
 
 void main() {
-  uint r = group_index();
-  if (r >= n_rows)
+  uint n_groups = (n_columns + 7) / 8, n_pieces = (n_groups + WORKGROUP - 1) / WORKGROUP;
+  uint r = group_index() / n_pieces;
+  uint g = group_index() % n_pieces * WORKGROUP + gl_LocalInvocationID.x;
+  if (r >= n_rows || g >= n_groups)
     return;
   uint id = min(uint(Ints(ids).v[r]), n_table_rows - 1);
-  WeightRow from = weight_row(rest, scales, id, n_columns);
   uint64_t to = row_of(y, r, n_rows);
-  for (uint g = gl_LocalInvocationID.x; g < (n_columns + 7) / 8; g += WORKGROUP) {
-    uint span = g / (HALF / 4), j = g % (HALF / 4), k = span * (2 * HALF) + 4 * j;
-    Group group = decode(from, span, j, n_columns);
-    store_four(to, k, group.low * group.scale.x + group.bias.x);
-    store_four(to, k + HALF, group.high * group.scale.y + group.bias.y);
-  }
+  uint span = g / (HALF / 4), j = g % (HALF / 4), k = span * (2 * HALF) + 4 * j;
+  Group group = decode(weight_row(rest, scales, id, n_columns), span, j, n_columns);
+  store_four(to, k, group.low * group.scale.x + group.bias.x);
+  store_four(to, k + HALF, group.high * group.scale.y + group.bias.y);
 }

@@ -1,4 +1,4 @@
-/* Brings the sums of matmul_matrix_few.comp together: y[r][n] = scales[r] * (sums over splits) +
+/* Brings the sums of matmul_matrix.comp together: y[r][n] = scales[r] * (sums over splits) +
  * bias[n]. An invocation takes four columns of a row. */
 #version 460
 #extension GL_GOOGLE_include_directive : require

@@ -1,9 +1,15 @@
 /* matmul on matrix units (VK_KHR_cooperative_matrix): halves times halves, sums in f32.
  *
- * A workgroup makes TILE_M x TILE_N results, a subgroup WARP_M x WARP_N of them in fragments of
- * 16 x 16. Slices of both operands, STEP deep, lie twice in shared memory: while one is multiplied,
- * the next is on its way. The compilers of older distributions do not know the extension, so the
- * SPIR-V of this file is kept in spirv/; spirv/make makes it anew. */
+ * A workgroup takes TILE_M rows of x, TILE_N of the weight and one of n_splits parts of their
+ * length; a subgroup WARP_M x WARP_N results in fragments of 16 x 16. Slices STEP deep go through
+ * shared memory, weights being decoded on the way, and while one is multiplied the next is under
+ * way. With several splits, results are left as f32 sums [split][row][column], both padded to whole
+ * tiles, which matmul_join.comp brings together: few rows make too few tiles to fill a device.
+ *
+ * Shared memory is what limits this: its rows are padded so that neither stores nor loads of
+ * fragments meet in a bank, and N_IN is a constant so that addresses take few registers. The
+ * compilers of older distributions do not know the extension, so the SPIR-V of this file is kept in
+ * spirv/; spirv/make makes it anew. */
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #extension GL_KHR_cooperative_matrix : require
@@ -14,117 +20,157 @@
 #include "groups.glsl"
 #include "rows.glsl"
 
-layout(constant_id = 1) const uint TYPE_Y = 0;
-layout(constant_id = 2) const uint HAS_BIAS = 0;
+layout(constant_id = 1) const uint SPLIT = 0;
+layout(constant_id = 2) const uint TYPE_Y = 0;
+layout(constant_id = 3) const uint HAS_BIAS = 0;
+layout(constant_id = 4) const uint N_IN = 32;
+layout(constant_id = 5) const uint IS_WHOLE_M = 0; /* no tile has rows past the last one, ... */
+layout(constant_id = 6) const uint IS_WHOLE_N = 0; /* ... or columns */
+layout(constant_id = 7) const uint LEAVES_SUMS = 0;
+layout(constant_id = 8) const uint IS_VECTOR = 0; /* eight columns of y lie at 16 bytes */
+const uint VECTOR = 1;
 
-/* x is [n_rows, n_in] and weight [n_out, n_in] in halves; the results of row r are multiplied by
- * scales[r] and stored from column first_column of y on. */
+/* x is [n_rows, N_IN] in halves. The results of row r are multiplied by row_scales[r]. */
 layout(push_constant) uniform Push {
   Rows y;
-  uint64_t x, weight, scales, bias;
-  uint n_rows, n_out, n_in, y_inner_rows, n_tiles, first_column;
+  uint64_t x, rest, scales, row_scales, bias, sums_to;
+  uint n_rows, n_out, y_inner_rows, first_column, n_splits, length; /* columns of x of a split */
 };
 
-#define STEP 32
-#define STRIDE (STEP + 8) /* halves; keeps rows at 16 bytes and banks apart */
+#include "weights.glsl"
+
+#define STRIDE ((STEP + 8) / 8) /* vectors of 16 bytes: one more keeps banks apart */
 #define SUBGROUP 32
 #define N_WARPS ((TILE_M / WARP_M) * (TILE_N / WARP_N))
 #define THREADS (N_WARPS * SUBGROUP)
-#define VECTORS_A (TILE_M * STEP / 8 / THREADS)
-#define VECTORS_B (TILE_N * STEP / 8 / THREADS)
-
-shared f16vec4 slices[2][(TILE_M + TILE_N) * STRIDE / 4];
-shared float results[N_WARPS][16 * 16];
-
-/* Vectors of eight halves of a slice that this invocation brings. */
-uvec4 a_next[VECTORS_A], b_next[VECTORS_B];
-
-void fetch(uint m0, uint n0, uint k0) {
-  [[unroll]] for (uint i = 0; i < VECTORS_A; i++) {
-    uint v = gl_LocalInvocationID.x + i * THREADS, r = m0 + v / (STEP / 8), k = k0 + v % (STEP / 8) * 8;
-    a_next[i] = uvec4(0);
-    if (r < n_rows)
-      a_next[i] = Words4(x + uint64_t(r) * n_in * 2).v[k / 8];
-  }
-  [[unroll]] for (uint i = 0; i < VECTORS_B; i++) {
-    uint v = gl_LocalInvocationID.x + i * THREADS, r = n0 + v / (STEP / 8), k = k0 + v % (STEP / 8) * 8;
-    b_next[i] = uvec4(0);
-    if (r < n_out)
-      b_next[i] = Words4(weight + uint64_t(r) * n_in * 2).v[k / 8];
-  }
-}
-
-void put_vector(uint which, uint row, uint v, uvec4 bits) {
-  uint at = row * (STRIDE / 4) + v % (STEP / 8) * 2;
-  slices[which][at] = f16vec4(unpackFloat2x16(bits.x), unpackFloat2x16(bits.y));
-  slices[which][at + 1] = f16vec4(unpackFloat2x16(bits.z), unpackFloat2x16(bits.w));
-}
-
-void put(uint which) {
-  [[unroll]] for (uint i = 0; i < VECTORS_A; i++) {
-    uint v = gl_LocalInvocationID.x + i * THREADS;
-    put_vector(which, v / (STEP / 8), v, a_next[i]);
-  }
-  [[unroll]] for (uint i = 0; i < VECTORS_B; i++) {
-    uint v = gl_LocalInvocationID.x + i * THREADS;
-    put_vector(which, TILE_M + v / (STEP / 8), v, b_next[i]);
-  }
-}
-
+#define OCTETS (STEP / 8)
+#define AT_ONCE (THREADS / OCTETS) /* rows of halves that a workgroup loads at once */
 #define FRAGMENTS_M (WARP_M / 16)
 #define FRAGMENTS_N (WARP_N / 16)
 
+shared uvec4 x_slice[TILE_M * STRIDE], weight_slice[TILE_N * STRIDE];
+
+uint m0, n0; /* of this workgroup's tile */
+
+/* ---- Activations ------------------------------------------------------------------------------- */
+
+#define X_LOADS (TILE_M / AT_ONCE)
+uvec4 x_next[X_LOADS];
+
+void fetch_x(uint64_t from, uint k0) {
+  uint row = m0 + gl_LocalInvocationID.x / OCTETS, k = k0 + gl_LocalInvocationID.x % OCTETS * 8;
+  [[unroll]] for (uint i = 0; i < X_LOADS; i++) {
+    x_next[i] = uvec4(0);
+    if ((IS_WHOLE_M != 0 || row + i * AT_ONCE < n_rows) && (N_IN % STEP == 0 || k < N_IN))
+      x_next[i] = Words4(from + k0 * 2).v[i * AT_ONCE * (N_IN / 8)];
+  }
+}
+
+void put_x() {
+  uint to = gl_LocalInvocationID.x / OCTETS * STRIDE + gl_LocalInvocationID.x % OCTETS;
+  [[unroll]] for (uint i = 0; i < X_LOADS; i++)
+    x_slice[to + i * AT_ONCE * STRIDE] = x_next[i];
+}
+
+#include "matrix_weights.glsl"
+
+/* ---- Products ------------------------------------------------------------------------------------ */
+
+coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator> sums[FRAGMENTS_M * FRAGMENTS_N];
+
+void multiply_slices(uint warp_m, uint warp_n) {
+  [[unroll]] for (uint k = 0; k < OCTETS; k += 2) {
+    coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseA> a[FRAGMENTS_M];
+    coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseB> b[FRAGMENTS_N];
+    [[unroll]] for (uint i = 0; i < FRAGMENTS_M; i++)
+      coopMatLoad(a[i], x_slice, (warp_m + 16 * i) * STRIDE + k, STRIDE,
+                  gl_CooperativeMatrixLayoutRowMajor);
+    [[unroll]] for (uint j = 0; j < FRAGMENTS_N; j++)
+      coopMatLoad(b[j], weight_slice, (warp_n + 16 * j) * STRIDE + k, STRIDE,
+                  gl_CooperativeMatrixLayoutColumnMajor);
+    [[unroll]] for (uint j = 0; j < FRAGMENTS_N; j++)
+      [[unroll]] for (uint i = 0; i < FRAGMENTS_M; i++)
+        sums[i * FRAGMENTS_N + j] = coopMatMulAdd(a[i], b[j], sums[i * FRAGMENTS_N + j]);
+  }
+}
+
+/* ---- Results ------------------------------------------------------------------------------------- */
+
+void leave_sums(uint split, uint warp_m, uint warp_n) {
+  uint n_columns = (n_out + TILE_N - 1) / TILE_N * TILE_N;
+  uint n_padded_rows = (n_rows + TILE_M - 1) / TILE_M * TILE_M;
+  uint64_t to = sums_to + uint64_t(split * n_padded_rows + m0 + warp_m) * n_columns * 4;
+  [[unroll]] for (uint i = 0; i < FRAGMENTS_M; i++)
+    [[unroll]] for (uint j = 0; j < FRAGMENTS_N; j++)
+      coopMatStore(sums[i * FRAGMENTS_N + j], Floats(to).v,
+                   16 * i * n_columns + n0 + warp_n + 16 * j, n_columns,
+                   gl_CooperativeMatrixLayoutRowMajor);
+}
+
+shared vec4 results[N_WARPS][16 * 16 / 4];
+
+/* A fragment at a time through shared memory: each lane has eight columns of a row. */
+void store_results(uint warp_m, uint warp_n) {
+  uint warp = gl_SubgroupID, lane = gl_SubgroupInvocationID;
+  [[unroll]] for (uint i = 0; i < FRAGMENTS_M; i++) {
+    uint r = m0 + warp_m + 16 * i + lane / 2;
+    float scale = r < n_rows ? Floats(row_scales).v[r] : 0.0;
+    uint64_t to = row_of(y, min(r, n_rows - 1), y_inner_rows);
+    [[unroll]] for (uint j = 0; j < FRAGMENTS_N; j++) {
+      uint n = n0 + warp_n + 16 * j + lane % 2 * 8;
+      subgroupBarrier();
+      coopMatStore(sums[i * FRAGMENTS_N + j], results[warp], 0, 4,
+                   gl_CooperativeMatrixLayoutRowMajor);
+      subgroupBarrier();
+      vec4 low = results[warp][lane * 2] * scale, high = results[warp][lane * 2 + 1] * scale;
+      if (r >= n_rows)
+        continue;
+      if (IS_VECTOR != 0 && HAS_BIAS == 0 && n + 8 <= n_out) {
+        store_four(to, (first_column + n) / 4, TYPE_Y, low);
+        store_four(to, (first_column + n) / 4 + 1, TYPE_Y, high);
+        continue;
+      }
+      for (uint e = 0; e < 8 && n + e < n_out; e++) {
+        float value = e < 4 ? low[e] : high[e - 4];
+        if (HAS_BIAS != 0)
+          value += Floats(bias).v[n + e];
+        store_element(to, first_column + n + e, TYPE_Y, value);
+      }
+    }
+  }
+}
+
 void main() {
   /* Tiles under way at once share their weights: those of one column come after one another. */
-  uint group = group_index(), n_row_tiles = (n_rows + TILE_M - 1) / TILE_M;
-  uint m0 = group % n_row_tiles * TILE_M, n0 = group / n_row_tiles * TILE_N;
+  uint group = group_index(), split = group % n_splits, tile = group / n_splits;
+  uint n_row_tiles = (n_rows + TILE_M - 1) / TILE_M;
+  m0 = tile % n_row_tiles * TILE_M;
+  n0 = tile / n_row_tiles * TILE_N;
   if (n0 >= n_out)
     return;
-  uint warp = gl_SubgroupID;
+  uint begin = split * length, end = min(begin + length, N_IN), warp = gl_SubgroupID;
   uint warp_m = warp / (TILE_N / WARP_N) * WARP_M, warp_n = warp % (TILE_N / WARP_N) * WARP_N;
-  coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator> sums[FRAGMENTS_M * FRAGMENTS_N];
   [[unroll]] for (uint i = 0; i < FRAGMENTS_M * FRAGMENTS_N; i++)
     sums[i] = coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator>(0.0);
-  fetch(m0, n0, 0);
-  put(0);
-  barrier();
-  uint which = 0;
-  for (uint k0 = 0; k0 < n_in; k0 += STEP) {
-    bool more = k0 + STEP < n_in;
-    if (more)
-      fetch(m0, n0, k0 + STEP);
-    [[unroll]] for (uint k = 0; k < STEP / 4; k += 4) {
-      coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseA> a[FRAGMENTS_M];
-      coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseB> b;
-      [[unroll]] for (uint i = 0; i < FRAGMENTS_M; i++)
-        coopMatLoad(a[i], slices[which], (warp_m + 16 * i) * (STRIDE / 4) + k, STRIDE / 4,
-                    gl_CooperativeMatrixLayoutRowMajor);
-      [[unroll]] for (uint j = 0; j < FRAGMENTS_N; j++) {
-        coopMatLoad(b, slices[which], (TILE_M + warp_n + 16 * j) * (STRIDE / 4) + k, STRIDE / 4,
-                    gl_CooperativeMatrixLayoutColumnMajor);
-        [[unroll]] for (uint i = 0; i < FRAGMENTS_M; i++)
-          sums[i * FRAGMENTS_N + j] = coopMatMulAdd(a[i], b, sums[i * FRAGMENTS_N + j]);
-      }
-    }
-    if (more)
-      put(1 - which);
-    which = 1 - which;
+  uint id = gl_LocalInvocationID.x;
+  uint64_t from = x + (uint64_t(m0 + id / OCTETS) * N_IN + id % OCTETS * 8) * 2;
+  start_weights();
+  fetch_x(from, begin);
+  fetch_weight(begin);
+  [[dont_unroll]] for (uint k0 = begin; k0 < end; k0 += STEP) {
     barrier();
-  }
-  [[unroll]] for (uint i = 0; i < FRAGMENTS_M; i++)
-    [[unroll]] for (uint j = 0; j < FRAGMENTS_N; j++) {
-      coopMatStore(sums[i * FRAGMENTS_N + j], results[warp], 0, 16,
-                   gl_CooperativeMatrixLayoutRowMajor);
-      barrier();
-      for (uint e = gl_SubgroupInvocationID; e < 256; e += SUBGROUP) {
-        uint r = m0 + warp_m + 16 * i + e / 16, n = n0 + warp_n + 16 * j + e % 16;
-        if (r >= n_rows || n >= n_out)
-          continue;
-        float value = results[warp][e] * Floats(scales).v[r];
-        if (HAS_BIAS != 0)
-          value += Floats(bias).v[n];
-        store_element(row_of(y, r, y_inner_rows), first_column + n, TYPE_Y, value);
-      }
-      barrier();
+    put_x();
+    put_weight();
+    barrier();
+    if (k0 + STEP < end) {
+      fetch_x(from, k0 + STEP);
+      fetch_weight(k0 + STEP);
     }
+    multiply_slices(warp_m, warp_n);
+  }
+  if (LEAVES_SUMS != 0) {
+    leave_sums(split, warp_m, warp_n);
+    return;
+  }
+  store_results(warp_m, warp_n);
 }

@@ -10,35 +10,9 @@
  * gathered on the way. */
 #version 460
 #extension GL_GOOGLE_include_directive : require
-#include "types.glsl"
-#include "functions.glsl"
-#include "groups.glsl"
+#include "one.glsl"
 
-layout(constant_id = 1) const uint TYPE_X = 0; /* also of the normalised row */
-layout(constant_id = 2) const uint TYPE_Y = 0; /* also of the residual and of what follows */
-layout(constant_id = 3) const uint SPLIT = 0;
-layout(constant_id = 4) const uint ROWS = 1;
-layout(constant_id = 5) const uint N_PARTS = 1;
-layout(constant_id = 6) const uint HAS_BIAS = 0;
-layout(constant_id = 7) const uint NORM = 0;
-layout(constant_id = 8) const uint EPSILON = 0;       /* bits of a float */
-layout(constant_id = 9) const uint WEIGHT_OFFSET = 0; /* likewise */
-layout(constant_id = 10) const uint AFTER = 0;        /* AFTER_* */
-layout(constant_id = 11) const uint ACTIVATION = 0;
 const uint VECTOR = 1;
-const uint AFTER_NONE = 0, AFTER_ADD = 1, AFTER_GLU = 2;
-
-struct Part {
-  uint64_t rest, bias, y;
-};
-
-layout(push_constant) uniform Push {
-  uint64_t x, gain, normalised; /* the last two only with NORM */
-  uint64_t residual, after;     /* what is added, and where the result goes */
-  Part parts[3];
-  uint n_in, n_out[3];
-};
-
 #include "weights.glsl"
 
 /* ---- Units: what an invocation multiplies at a time ------------------------------------------ */
@@ -164,24 +138,6 @@ float gather(uint i) {
   return sum;
 }
 
-void store(uint part, uint n, float value) {
-  if (HAS_BIAS != 0 && parts[part].bias != 0)
-    value += Floats(parts[part].bias).v[n];
-  store_element(parts[part].y, n, TYPE_Y, value);
-  if (AFTER == AFTER_ADD)
-    store_element(after, n, TYPE_Y, load_element(residual, n, TYPE_Y) + value);
-}
-
-void store_gated(uint n, float gate, float up) {
-  if (HAS_BIAS != 0 && parts[0].bias != 0)
-    gate += Floats(parts[0].bias).v[n];
-  if (HAS_BIAS != 0 && parts[1].bias != 0)
-    up += Floats(parts[1].bias).v[n];
-  store_element(parts[0].y, n, TYPE_Y, gate);
-  store_element(parts[1].y, n, TYPE_Y, up);
-  store_element(after, n, TYPE_Y, activation_of(ACTIVATION, gate) * up);
-}
-
 WeightRow row_of_part(uint part, uint n) {
   n = min(n, n_out[part] - 1);
 #ifdef SCALE_AT
@@ -193,15 +149,11 @@ WeightRow row_of_part(uint part, uint n) {
 }
 
 void main() {
-  uint id = gl_LocalInvocationID.x, group = group_index(), tile = group, part = 0;
-  if (AFTER != AFTER_GLU)
-    for (; part + 1 < N_PARTS && tile >= (n_out[part] + ROWS - 1) / ROWS; part++)
-      tile -= (n_out[part] + ROWS - 1) / ROWS;
-  uint n0 = tile * ROWS;
+  uint id = gl_LocalInvocationID.x, tile = group_index(), part = part_of(tile), n0 = tile * ROWS;
   if (n0 >= n_out[part])
     return;
   WeightRow rows[N_SUMS];
-  float sums[N_SUMS], squares = 0;
+  float sums[N_SUMS], squares = 0, before = id < ROWS ? residual_of(part, n0 + id) : 0.0;
   [[unroll]] for (uint i = 0; i < N_SUMS; i++) {
     rows[i] = row_of_part(i < ROWS ? part : 1, n0 + i % ROWS);
     sums[i] = 0;
@@ -232,16 +184,12 @@ void main() {
   float scale = 1;
   if (NORM != 0) {
     scale = 1.0 / sqrt(gather(N_SUMS) / float(n_in) + uintBitsToFloat(EPSILON));
-    /* The normalised row, a piece a workgroup. */
-    for (uint i = group * WORKGROUP + id; i < n_in; i += WORKGROUP * gl_NumWorkGroups.x)
-      store_element(normalised, i, TYPE_X,
-                    load_element(x, i, TYPE_X) * scale *
-                        (Floats(gain).v[i] + uintBitsToFloat(WEIGHT_OFFSET)));
+    store_normalised(scale);
   }
   if (id >= ROWS || n0 + id >= n_out[part])
     return;
   if (AFTER == AFTER_GLU)
     store_gated(n0 + id, gather(id) * scale, gather(ROWS + id) * scale);
   else
-    store(part, n0 + id, gather(id) * scale);
+    store(part, n0 + id, gather(id) * scale, before);
 }

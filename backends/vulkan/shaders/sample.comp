@@ -13,9 +13,11 @@
 layout(buffer_reference, std430, buffer_reference_align = 4) coherent buffer Scores { float v[]; };
 
 layout(push_constant) uniform Push {
-  uint64_t logits, parameters, state, history, allowed, y, scores;
-  uint n_rows, n_logits, n_history, n_words;
+  uint64_t logits, parameters, state, history, allowed, y, scores, bests;
+  uint n_rows, n_logits, n_history, n_words, n_pieces;
 };
+
+#include "first_score.glsl"
 
 const uint TEMPERATURE = 0, TOP_K = 1, TOP_P = 2, MIN_P = 3, REPETITION = 4, PRESENCE = 5,
            FREQUENCY = 6, N_PARAMETERS = 8;
@@ -68,13 +70,6 @@ uint key_of(float x) {
   return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
 }
 
-/* The score of a token before penalties: -infinity unless it is allowed and has a number. */
-float first_score(uint r, uint t) {
-  float logit = Floats(logits).v[r * n_logits + t];
-  bool is_in = allowed == 0 || (Words(allowed).v[r * n_words + t / 32] >> t % 32 & 1u) != 0;
-  return is_in && !is_nan(logit) ? logit : -INFINITY;
-}
-
 /* AT_ONCE loads are under way before the first is used: a row is read by one workgroup alone. */
 const uint AT_ONCE = 8;
 
@@ -89,22 +84,32 @@ void start(uint r, uint64_t row) {
   }
 }
 
-/* The token of the largest score, read from the logits while there are no scores yet. */
-uint find_largest(uint r, uint64_t row, bool has_scores, out float largest) {
+/* The token of the largest score. */
+uint find_largest(uint64_t row, out float largest) {
   uint winner = 0xffffffffu;
   largest = 0;
   for (uint t0 = gl_LocalInvocationID.x; t0 < n_logits; t0 += WORKGROUP * AT_ONCE) {
     float values[AT_ONCE];
-    [[unroll]] for (uint i = 0; i < AT_ONCE; i++) {
-      uint t = min(t0 + i * WORKGROUP, n_logits - 1);
-      values[i] = has_scores ? Scores(row).v[t] : first_score(r, t);
-    }
+    [[unroll]] for (uint i = 0; i < AT_ONCE; i++)
+      values[i] = Scores(row).v[min(t0 + i * WORKGROUP, n_logits - 1)];
     [[unroll]] for (uint i = 0; i < AT_ONCE; i++)
       if (t0 + i * WORKGROUP < n_logits && values[i] != -INFINITY &&
           (winner == 0xffffffffu || values[i] > largest)) {
         largest = values[i];
         winner = t0 + i * WORKGROUP;
       }
+  }
+  return workgroup_best(largest, winner);
+}
+
+/* The same without penalties, from what sample_best.comp has found in each piece. */
+uint join_bests(uint r, out float largest) {
+  uint id = gl_LocalInvocationID.x, winner = 0xffffffffu;
+  largest = 0;
+  if (id < n_pieces) {
+    uvec2 best = Words2(bests).v[r * n_pieces + id];
+    largest = uintBitsToFloat(best.x);
+    winner = best.y;
   }
   return workgroup_best(largest, winner);
 }
@@ -176,7 +181,7 @@ void main() {
   uint64_t row = scores + uint64_t(r) * n_logits * 4;
   uvec2 key = uvec2(Words(state).v[r * 4], Words(state).v[r * 4 + 1]);
   uint draw = Words(state).v[r * 4 + 2];
-  /* The likeliest token of a row without penalties is found in the logits themselves. */
+  /* The likeliest token of a row without penalties has been found already. */
   bool has_scores = has_penalties(r) || parameter_of(r, TEMPERATURE) > 0.0;
   if (has_scores) {
     start(r, row);
@@ -188,7 +193,7 @@ void main() {
   memoryBarrierBuffer();
   barrier();
   float largest;
-  uint winner = find_largest(r, row, has_scores, largest);
+  uint winner = has_scores ? find_largest(row, largest) : join_bests(r, largest);
   float temperature = parameter_of(r, TEMPERATURE);
   if (winner != 0xffffffffu && temperature > 0.0 && largest != INFINITY) {
     float inverse = 1.0 / temperature, top_k = floor(parameter_of(r, TOP_K));

@@ -1,0 +1,37 @@
+/* Activations as halves, for matrix units: each row scaled by a power of two, so that none
+ * overflows. */
+#ifndef ISOMER_VULKAN_HALVES_H
+#define ISOMER_VULKAN_HALVES_H
+
+#include "backends/vulkan/vulkan.h"
+
+/* Dense rows of halves, and the f32 that each row must be multiplied by. */
+typedef struct vulkan_halves {
+  uint64_t halves, scales; /* addresses; the scales lie behind the rows */
+  uint64_t bytes;          /* of both */
+} vulkan_halves;
+
+uint64_t vulkan_halves_bytes(uint64_t n_rows, uint64_t n_columns);
+/* The halves of the first input of a matmul, enqueued now unless what the queue converted last is
+ * just that and was not written since. They lie in the queue's scratch, or at the start of the op's
+ * workspace where there is no memory for that. */
+iso_status vulkan_halves_of(iso_queue *queue, const iso_op_arguments *matmul,
+                            vulkan_halves *out_halves);
+/* As vulkan_enqueue_op(), for a dispatch that reads halves too. */
+iso_status vulkan_enqueue_halves(iso_queue *queue, const iso_op_arguments *arguments,
+                                 const vulkan_halves *halves, vulkan_dispatch *dispatch);
+
+/* What a queue keeps of this: all zero at first. It is forgotten where a recording starts or ends,
+ * and at signals, since the host may write x then. */
+typedef struct vulkan_converted {
+  iso_tensor x; /* n_dims 0: nothing */
+  uint64_t begin, end; /* of its bytes */
+  vulkan_halves halves;
+} vulkan_converted;
+
+vulkan_converted *vulkan_queue_converted(iso_queue *queue);
+/* Memory of the device that the queue keeps until its end, at least so many bytes; 0 where there is
+ * none left. */
+uint64_t vulkan_queue_scratch(iso_queue *queue, uint64_t bytes);
+
+#endif

@@ -1,0 +1,217 @@
+/* As matmul_one.comp, on integer dot products: weights stay the codes they are, and x becomes
+ * integers of 16 bits in two digits of 8, under a scale for the elements that a subgroup takes at a
+ * time. Products of digits with codes are exact, so all that is lost is 2^-16 of the largest of
+ * some hundred neighbours, less than storing x in 16 bits loses.
+ *
+ * Each subgroup makes ROWS results of a weight, of both for a gated linear unit, its invocations
+ * side by side along the rows, with DEPTH loads of every row under way: the first leave before x is
+ * looked at. */
+#version 460
+#extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_spirv_intrinsics : require
+#include "one.glsl"
+
+layout(constant_id = 12) const uint N_IN = 32;
+layout(constant_id = 13) const uint DEPTH = 1;
+
+/* GL_EXT_integer_dot_product, which older compilers do not know: OpSDot of four bytes in a word. */
+spirv_instruction(extensions = ["SPV_KHR_integer_dot_product"], capabilities = [6018, 6019], id = 4450)
+int sdot_packed(int a, int b, spirv_literal int format);
+int dot4(uint a, uint b) { return sdot_packed(int(a), int(b), 0); }
+
+/* ---- Weights: units of 16 bytes of codes ------------------------------------------------------- */
+
+#if defined(SCHEME_Q4_0)
+#define PIECES 2           /* of 16 elements, in a unit */
+#define PRODUCT_SCALE 16.0 /* codes are multiplied as the high nibbles of bytes */
+#else                      /* q8_0 */
+#define PIECES 1
+#define PRODUCT_SCALE 1.0
+#endif
+const uint N_PIECES = N_IN / 16, N_UNITS = N_PIECES / PIECES;
+
+struct Unit {
+  uvec4 codes;
+  uint scale; /* half */
+};
+
+/* Four signed codes of word `j`, which meet elements 4 j to 4 j + 3 of a piece. */
+uint codes_of(Unit unit, uint piece, uint j) {
+#if defined(SCHEME_Q4_0)
+  /* A nibble less 8 is the nibble with its top bit turned, read as signed. */
+  return ((piece == 0 ? unit.codes[j] << 4 : unit.codes[j]) ^ 0x88888888u) & 0xf0f0f0f0u;
+#else
+  return unit.codes[j];
+#endif
+}
+
+/* Where a row's codes and scales start: see weights.h. */
+struct WeightRow {
+  uint64_t codes, scales;
+};
+
+WeightRow row_of_part(uint part, uint n) {
+  n = min(n, n_out[part] - 1);
+  uint64_t scales = parts[part].rest + uint64_t(n_out[part]) * (N_UNITS * 16);
+  return WeightRow(parts[part].rest + uint64_t(n) * (N_UNITS * 16),
+                   scales + uint64_t(n) * (N_PIECES / 2 * 2));
+}
+
+Unit load_unit(WeightRow row, uint unit) {
+  return Unit(Words4(row.codes).v[unit], uint(Halves(row.scales).v[unit * PIECES / 2]));
+}
+
+/* ---- Activations -------------------------------------------------------------------------------- */
+
+const float MOST = 32512; /* 127 * 256: the high digit stays within a byte */
+
+shared uvec4 digits[2 * N_PIECES]; /* low ones, then high ones; see place_of() */
+shared float steps[N_PIECES];      /* what a unit of the low digit stands for */
+shared float squares_of[128];      /* of each subgroup */
+
+/* Pieces that one unit meets lie apart, so that invocations read neighbours. */
+uint place_of(uint digit, uint piece) {
+  return digit * N_PIECES + piece % PIECES * N_UNITS + piece / PIECES;
+}
+
+/* Vectors of 16 bytes that hold a piece, and pieces of an invocation. */
+const uint N_RAW = TYPE_X == FLOAT_F32 ? 4 : 2;
+const uint N_OWN = (N_PIECES + WORKGROUP - 1) / WORKGROUP;
+
+void decode_piece(const uvec4 raw[N_RAW], out vec4 values[4]) {
+  [[unroll]] for (uint i = 0; i < N_RAW; i++) {
+    uvec4 bits = raw[i];
+    if (TYPE_X == FLOAT_F32) {
+      values[i] = uintBitsToFloat(bits);
+    } else if (TYPE_X == FLOAT_BF16) {
+      values[2 * i] = uintBitsToFloat(uvec4(bits.x << 16, bits.x & 0xffff0000u, bits.y << 16,
+                                            bits.y & 0xffff0000u));
+      values[2 * i + 1] = uintBitsToFloat(uvec4(bits.z << 16, bits.z & 0xffff0000u,
+                                                bits.w << 16, bits.w & 0xffff0000u));
+    } else {
+      values[2 * i] = vec4(unpackHalf2x16(bits.x), unpackHalf2x16(bits.y));
+      values[2 * i + 1] = vec4(unpackHalf2x16(bits.z), unpackHalf2x16(bits.w));
+    }
+  }
+}
+
+/* The lowest bytes of four words. */
+uint pack_bytes(uvec4 v) {
+  return bitfieldInsert(bitfieldInsert(bitfieldInsert(v.x, v.y, 8, 24), v.z, 16, 16), v.w, 24, 8);
+}
+
+/* Fills shared memory with x, times the gain of a norm; returns the sum of squares of what this
+ * invocation saw. */
+float quantize() {
+  float squares = 0;
+  uvec4 raw[N_OWN][N_RAW];
+  [[unroll]] for (uint own = 0; own < N_OWN; own++)
+    [[unroll]] for (uint i = 0; i < N_RAW; i++) {
+      uint piece = min(gl_LocalInvocationID.x + own * WORKGROUP, N_PIECES - 1);
+      raw[own][i] = Words4(x).v[N_RAW * piece + i];
+    }
+  [[unroll]] for (uint own = 0; own < N_OWN; own++) {
+    uint piece = gl_LocalInvocationID.x + own * WORKGROUP;
+    if (piece >= N_PIECES)
+      continue;
+    vec4 values[4];
+    decode_piece(raw[own], values);
+    float peak = 0;
+    [[unroll]] for (uint i = 0; i < 4; i++) {
+      if (NORM != 0) {
+        squares += dot(values[i], values[i]);
+        values[i] *= Floats4(gain).v[4 * piece + i] + uintBitsToFloat(WEIGHT_OFFSET);
+      }
+      vec4 sizes = abs(values[i]);
+      peak = max(peak, max(max(sizes.x, sizes.y), max(sizes.z, sizes.w)));
+    }
+    peak = subgroupMax(peak);
+    /* Of what is not finite, the step says so. */
+    float inverse = peak > 2e-34 && peak < INFINITY ? MOST / peak : 0.0;
+    steps[piece] = peak / MOST;
+    uvec4 low, high;
+    [[unroll]] for (uint i = 0; i < 4; i++) {
+      /* Behind 1.5 * 2^23 integers lie in the low bits of a float, rounded. */
+      uvec4 bits = floatBitsToUint(values[i] * inverse + 12582912.0);
+      low[i] = pack_bytes(bits);
+      high[i] = pack_bytes(bits + 128 >> 8);
+    }
+    digits[place_of(0, piece)] = low;
+    digits[place_of(1, piece)] = high;
+  }
+  return squares;
+}
+
+/* ---- Products ------------------------------------------------------------------------------------ */
+
+const uint N_SUMS = AFTER == AFTER_GLU ? 2 * ROWS : ROWS;
+
+float product(Unit unit, const uvec4 low[PIECES], const uvec4 high[PIECES], float step) {
+  int low_sum = 0, high_sum = 0;
+  [[unroll]] for (uint piece = 0; piece < PIECES; piece++)
+    [[unroll]] for (uint j = 0; j < 4; j++) {
+      uint codes = codes_of(unit, piece, j);
+      low_sum += dot4(codes, low[piece][j]);
+      high_sum += dot4(codes, high[piece][j]);
+    }
+  return float(low_sum + 256 * high_sum) * (unpackHalf2x16(unit.scale).x * step);
+}
+
+void main() {
+  uint lane = gl_SubgroupInvocationID, width = gl_SubgroupSize;
+  uint tile = group_index() * gl_NumSubgroups + gl_SubgroupID, part = part_of(tile);
+  uint n0 = tile * ROWS;
+  WeightRow rows[N_SUMS];
+  Unit units[DEPTH][N_SUMS];
+  float sums[N_SUMS];
+  [[unroll]] for (uint i = 0; i < N_SUMS; i++) {
+    rows[i] = row_of_part(i < ROWS ? part : 1, n0 + i % ROWS);
+    sums[i] = 0;
+  }
+  [[unroll]] for (uint d = 0; d < DEPTH; d++)
+    [[unroll]] for (uint i = 0; i < N_SUMS; i++)
+      if (lane + d * width < N_UNITS)
+        units[d][i] = load_unit(rows[i], lane + d * width);
+  float before = lane < ROWS ? residual_of(part, n0 + lane) : 0.0, squares = quantize();
+  if (NORM != 0) {
+    squares = subgroupAdd(squares);
+    if (subgroupElect())
+      squares_of[gl_SubgroupID] = squares;
+  }
+  barrier();
+  for (uint first = lane; first < N_UNITS; first += DEPTH * width)
+    [[unroll]] for (uint d = 0; d < DEPTH; d++) {
+      uint unit = first + d * width, next = unit + DEPTH * width;
+      if (unit < N_UNITS) {
+        uvec4 low[PIECES], high[PIECES];
+        [[unroll]] for (uint piece = 0; piece < PIECES; piece++) {
+          low[piece] = digits[piece * N_UNITS + unit];
+          high[piece] = digits[N_PIECES + piece * N_UNITS + unit];
+        }
+        float step = steps[unit * PIECES];
+        [[unroll]] for (uint i = 0; i < N_SUMS; i++)
+          sums[i] += product(units[d][i], low, high, step);
+      }
+      [[unroll]] for (uint i = 0; i < N_SUMS; i++)
+        if (next < N_UNITS)
+          units[d][i] = load_unit(rows[i], next);
+    }
+  float factor = 1.0 / PRODUCT_SCALE;
+  if (NORM != 0) {
+    float all = 0;
+    for (uint s = 0; s < gl_NumSubgroups; s++)
+      all += squares_of[s];
+    float scale = 1.0 / sqrt(all / float(N_IN) + uintBitsToFloat(EPSILON));
+    store_normalised(scale);
+    factor *= scale;
+  }
+  [[unroll]] for (uint i = 0; i < N_SUMS; i++)
+    sums[i] = subgroupAdd(sums[i]) * factor;
+  [[unroll]] for (uint i = 0; i < ROWS; i++)
+    if (lane == i && n0 + i < n_out[part]) {
+      if (AFTER == AFTER_GLU)
+        store_gated(n0 + i, sums[i], sums[ROWS + i]);
+      else
+        store(part, n0 + i, sums[i], before);
+    }
+}
