@@ -11,7 +11,7 @@
  *   objects      properties, required, additionalProperties
  *   arrays       items, prefixItems, minItems, maxItems
  *   strings      minLength, maxLength, pattern (grammar/pattern.h), format (date, time, date-time,
- *                uuid, ipv4)
+ *                uuid, ipv4, hostname, email, uri)
  *   numbers      minimum, maximum, exclusiveMinimum, exclusiveMaximum, which must be whole
  *   of no effect title, description, default, examples, $schema, $id, $defs and the like
  *

@@ -14,22 +14,51 @@ enum { MAX_LENGTH = 2048 };
   "[12]\\d{3}-((0[13578]|1[02])-(" DAY "|3[01])|(0[469]|11)-(" DAY "|30)|02-(1\\d|0[1-9]|2[0-8]))"
 #define TIME "([01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d(\\.\\d{1,6})?(Z|[+-]([01]\\d|2[0-3]):[0-5]\\d)"
 #define BYTE "(25[0-5]|2[0-4]\\d|1\\d\\d|[1-9]?\\d)"
+#define NAME "[a-z0-9]([a-z0-9]{0,20}|[a-z0-9]{0,10}-[a-z0-9]{1,10})"
+#define HOST NAME "(\\." NAME "){0,3}\\.[a-z]{2,12}"
 
-/* RFC 3339, RFC 4122, RFC 2673; a leap day or second is never written. */
-static const struct {
+/* Part of what RFC 3339, 4122, 2673, 5321 and 3986 take: no leap day or second, and of addresses
+ * plain ones. `least` and `most` characters. */
+typedef struct string_format {
   const char *name, *pattern;
-} formats[] = {
-    {"date", "^" DATE "$"},
-    {"time", "^" TIME "$"},
-    {"date-time", "^" DATE "T" TIME "$"},
-    {"uuid", "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"},
-    {"ipv4", "^" BYTE "(\\." BYTE "){3}$"},
+  int least, most;
+} string_format;
+
+static const string_format formats[] = {
+    {"date", "^" DATE "$", 10, 10},
+    {"time", "^" TIME "$", 9, 21},
+    {"date-time", "^" DATE "T" TIME "$", 20, 32},
+    {"uuid", "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$", 36, 36},
+    {"ipv4", "^" BYTE "(\\." BYTE "){3}$", 7, 15},
+    {"hostname", "^" HOST "$", 4, 105},
+    {"email", "^[A-Za-z0-9_+-]{1,20}(\\.[A-Za-z0-9_+-]{1,20}){0,2}@" HOST "$", 6, 170},
+    {"uri",
+     "^https?://" HOST
+     "(:[1-9]\\d{1,3})?(/[A-Za-z0-9._~-]{0,40}){0,6}(\\?[A-Za-z0-9._~=&-]{1,80})?$",
+     11, 450},
 };
 
-static const char *pattern_of(const char *format) {
+static const string_format *find_format(const char *name) {
   for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
-    if (strcmp(formats[i].name, format) == 0)
-      return formats[i].pattern;
+    if (strcmp(formats[i].name, name) == 0)
+      return &formats[i];
+  return NULL;
+}
+
+/* The pattern of a format; NULL: it was refused. */
+static const char *pattern_of(schema_compiler *self, const cJSON *schema, const char *name,
+                              int least, int most) {
+  const string_format *format = find_format(name);
+  if (!format)
+    iso_schema_refuse(self, schema, ISO_ERROR_UNSUPPORTED, "the format \"%.60s\" is not supported",
+                      name);
+  else if (least > format->least || (most >= 0 && most < format->most))
+    iso_schema_refuse(self, schema, ISO_ERROR_UNSUPPORTED,
+                      "the format \"%.60s\" has %d to %d characters here, and narrower bounds are "
+                      "not supported",
+                      name, format->least, format->most);
+  else
+    return format->pattern;
   return NULL;
 }
 
@@ -60,23 +89,23 @@ uint32_t iso_schema_string(schema_compiler *self, const cJSON *schema) {
               *format = iso_schema_get(schema, "format");
   int least = 0, most = -1;
   if (!iso_schema_count(self, schema, "minLength", MAX_LENGTH, &least) ||
-      !iso_schema_count(self, schema, "maxLength", MAX_LENGTH, &most))
+      !iso_schema_count(self, schema, "maxLength", INT32_MAX, &most))
     return AUTOMATON_DEAD;
   if (most >= 0 && most < least)
     return AUTOMATON_DEAD;
   if ((pattern && !cJSON_IsString(pattern)) || (format && !cJSON_IsString(format)))
     return iso_schema_refuse(self, schema, ISO_ERROR_INVALID_ARGUMENT,
                              "'pattern' and 'format' are strings");
-  if ((pattern != NULL) + (format != NULL) + (least > 0 || most >= 0) > 1)
+  if (pattern && (format || least > 0 || most >= 0))
     return iso_schema_refuse(self, schema, ISO_ERROR_UNSUPPORTED,
-                             "'pattern', 'format' and bounds of the length are not supported "
-                             "beside each other");
+                             "'pattern' is not supported beside 'format' or bounds of the length");
   if (!pattern && !format)
-    return iso_automaton_range(automaton, '"', '"', rest_of_length(self, least, most));
-  const char *text = pattern ? pattern->valuestring : pattern_of(format->valuestring);
+    return iso_automaton_range(automaton, '"', '"',
+                               rest_of_length(self, least, most > MAX_LENGTH ? MAX_LENGTH : most));
+  const char *text =
+      pattern ? pattern->valuestring : pattern_of(self, schema, format->valuestring, least, most);
   if (!text)
-    return iso_schema_refuse(self, schema, ISO_ERROR_UNSUPPORTED,
-                             "the format \"%.60s\" is not supported", format->valuestring);
+    return AUTOMATON_DEAD;
   return iso_automaton_range(automaton, '"', '"', iso_pattern_add(automaton, text, AUTOMATON_END));
 }
 

@@ -170,8 +170,9 @@ static bool plan_array(schema_compiler *self, const cJSON *schema, array_plan *p
   cJSON *items = iso_schema_get(schema, "items");
   plan->most = -1;
   if (!iso_schema_count(self, schema, "minItems", MAX_ITEMS, &plan->least) ||
-      !iso_schema_count(self, schema, "maxItems", MAX_ITEMS, &plan->most))
+      !iso_schema_count(self, schema, "maxItems", INT32_MAX, &plan->most))
     return false;
+  plan->most = plan->most > MAX_ITEMS ? MAX_ITEMS : plan->most;
   if ((prefix && !cJSON_IsArray(prefix)) || cJSON_GetArraySize(prefix) > MAX_ITEMS) {
     iso_schema_refuse(self, schema, ISO_ERROR_INVALID_ARGUMENT,
                       "'prefixItems' is a list of at most %d schemas", MAX_ITEMS);

@@ -27,7 +27,7 @@ def text(rng):
         return {"type": "string", "pattern": rng.choice([
             "^[a-c]{1,4}$", "^\\d{2,3}(-[A-Z]+)?$", "^(x|yz)*q$", "b", "^[^aeiou\\s]{2}", "\\.$", "^.{3}$", "^\\w+@\\w+\\.(com|org)$"])}
     if kind == 1:
-        return {"type": "string", "format": rng.choice(["date", "time", "date-time", "uuid", "ipv4"])}
+        return {"type": "string", "format": rng.choice(["date", "time", "date-time", "uuid", "ipv4", "email", "hostname", "uri"])}
     if kind == 2:
         low = rng.randrange(4)
         return {"type": "string", "minLength": low, "maxLength": low + rng.randrange(8)}
