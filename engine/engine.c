@@ -84,13 +84,6 @@ static int32_t count_samplers(const iso_engine *engine) {
   return n < ENGINE_MAX_SAMPLERS ? n : ENGINE_MAX_SAMPLERS;
 }
 
-/* Prompts alone run in as large steps as there are. Beside sequences that decode smaller ones cost
- * hardly more a row, everyone's next token comes sooner, and more tokens ride along. */
-static int32_t mixed_tokens(int32_t max_tokens) {
-  int32_t rows = max_tokens / 4 > ISO_DEFAULT_STEP_ROWS ? max_tokens / 4 : ISO_DEFAULT_STEP_ROWS;
-  return rows < max_tokens ? rows : max_tokens;
-}
-
 static iso_status build(iso_engine *engine, const iso_engine_options *given) {
   iso_engine_options *options = &engine->options;
   ISO_TRY(fill_options(given, options));
@@ -105,7 +98,8 @@ static iso_status build(iso_engine *engine, const iso_engine_options *given) {
   engine->context = options->runtime.context;
   engine->page_size = options->runtime.page_size;
   engine->max_tokens = options->runtime.max_tokens;
-  engine->mixed_tokens = mixed_tokens(engine->max_tokens);
+  engine->mixed_tokens =
+      engine->max_tokens < ISO_DEFAULT_STEP_ROWS ? engine->max_tokens : ISO_DEFAULT_STEP_ROWS;
   engine->max_sequences = options->runtime.max_sequences;
   engine->max_logit_rows = options->runtime.max_logit_rows;
   ISO_TRY(iso_kv_pages_create(engine->runtime, &engine->kv));

@@ -206,7 +206,7 @@ struct iso_engine {
   iso_engine_options options; /* in force; strings are not kept */
   iso_runtime *runtime;
   int32_t n_vocabulary, context, page_size, max_tokens, max_sequences, max_logit_rows;
-  int32_t mixed_tokens; /* rows of a step in which sequences decode and prompts run */
+  int32_t mixed_tokens; /* rows of a step in which sequences decode and few prompts wait */
   iso_kv_pages kv;
   iso_page_pool pool;
   iso_swap_space swap;
@@ -229,6 +229,7 @@ struct iso_engine {
   size_t event_token_capacity;
   iso_step_times step_times;
   int32_t n_decoding;      /* sequences that decode in the step being planned */
+  int64_t n_prompt_rows;   /* that those who may join them have still to run */
   int32_t n_drafting;      /* drafts in it so far */
   double us_per_token;     /* cost of a row, running average */
   double last_step_end_us; /* 0: nothing ran just before */

@@ -256,28 +256,38 @@ static void form_batch(iso_engine *engine) {
   }
 }
 
-/* Resets the step and counts the rows that decode. */
+/* Resets the step, counts the rows that decode and those of prompts. */
 static void begin(iso_engine *engine) {
   engine_batch *batch = &engine->batch;
-  int32_t n = 0;
+  int32_t n = 0, n_runnable = 0;
   batch->n = batch->n_tokens = batch->n_token_copies = batch->n_logit_rows = 0;
   batch->wants_logits = batch->wants_hidden = batch->has_drafts = batch->has_prompts = false;
   engine->must_wait = false;
   engine->n_drafting = 0;
+  engine->n_prompt_rows = 0;
   for (size_t r = 0; r < engine->n_requests; r++)
     for (int32_t s = 0; s < engine->requests[r]->n_sequences; s++) {
       engine_sequence *sequence = &engine->requests[r]->sequences[s];
       sequence->is_placed = false;
-      n += is_runnable(engine, sequence) && decodes(sequence);
+      if (!is_runnable(engine, sequence))
+        continue;
+      n += decodes(sequence);
+      if (n_runnable++ < engine->max_sequences && !decodes(sequence))
+        engine->n_prompt_rows += iso_sequence_pending(sequence);
     }
   engine->n_decoding = n < engine->max_sequences ? n : engine->max_sequences;
 }
 
-/* Beside many that decode prompts still get half of a step. */
+/* Prompts alone run in steps as large as can be. Beside sequences that decode small steps cost
+ * little more a row, everyone's next token comes sooner, and more tokens ride along; but where many
+ * prompts wait it is better to have them all decode soon: an eighth of what is left of them. */
 static int32_t prompt_rows(const iso_engine *engine) {
-  int32_t beside = engine->mixed_tokens - engine->n_decoding,
-          least = (engine->mixed_tokens + 1) / 2;
-  return engine->n_decoding == 0 ? engine->max_tokens : beside > least ? beside : least;
+  int64_t most = engine->max_tokens - engine->n_decoding, some = engine->n_prompt_rows / 8;
+  int32_t beside = engine->mixed_tokens - engine->n_decoding, half = (engine->mixed_tokens + 1) / 2;
+  int32_t least = beside > half ? beside : half;
+  if (engine->n_decoding == 0 || some > most)
+    return (int32_t)most;
+  return some > least ? (int32_t)some : least;
 }
 
 iso_status iso_engine_schedule(iso_engine *engine) {
