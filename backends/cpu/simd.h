@@ -18,6 +18,7 @@
  *   v_swap_pairs       1, 0, 3, 2, ...
  *   v_sum, v_largest   over the lanes
  *   v_sum4             the sums of four vectors, stored next to each other
+ *   v_sum16            those of four times four, each four `stride` floats from the last
  *   v_iota             0, 1, 2, ... */
 #ifndef ISOMER_BACKENDS_CPU_SIMD_H
 #define ISOMER_BACKENDS_CPU_SIMD_H

@@ -55,6 +55,10 @@ static inline void v_sum4(float *p, vfloat a, vfloat b, vfloat c, vfloat d) {
   __m256 sums = _mm256_hadd_ps(_mm256_hadd_ps(a, b), _mm256_hadd_ps(c, d));
   _mm_storeu_ps(p, _mm_add_ps(_mm256_castps256_ps128(sums), _mm256_extractf128_ps(sums, 1)));
 }
+static inline void v_sum16(float *p, int64_t stride, vfloat v[4][4]) {
+  for (int r = 0; r < 4; r++)
+    v_sum4(p + r * stride, v[r][0], v[r][1], v[r][2], v[r][3]);
+}
 static inline vfloat v_iota(void) { return _mm256_setr_ps(0, 1, 2, 3, 4, 5, 6, 7); }
 
 static inline vfloat v_load_f16(const uint16_t *p) {

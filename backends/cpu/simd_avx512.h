@@ -45,6 +45,27 @@ static inline void v_sum4(float *p, vfloat a, vfloat b, vfloat c, vfloat d) {
       _mm256_hadd_ps(_mm256_hadd_ps(halves[0], halves[1]), _mm256_hadd_ps(halves[2], halves[3]));
   _mm_storeu_ps(p, _mm_add_ps(_mm256_castps256_ps128(sums), _mm256_extractf128_ps(sums, 1)));
 }
+/* Pairs of lanes of two vectors are added, 32, 64 and 128 bits wide, until each lane is a sum. */
+static inline void v_sum16(float *p, int64_t stride, vfloat v[4][4]) {
+  __m512 rows[4];
+  for (int r = 0; r < 4; r++) {
+    __m512d low = _mm512_castps_pd(
+        _mm512_add_ps(_mm512_unpacklo_ps(v[r][0], v[r][1]), _mm512_unpackhi_ps(v[r][0], v[r][1])));
+    __m512d high = _mm512_castps_pd(
+        _mm512_add_ps(_mm512_unpacklo_ps(v[r][2], v[r][3]), _mm512_unpackhi_ps(v[r][2], v[r][3])));
+    rows[r] = _mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(low, high)),
+                            _mm512_castpd_ps(_mm512_unpackhi_pd(low, high)));
+  }
+  for (int r = 0; r < 4; r += 2)
+    rows[r / 2] = _mm512_add_ps(_mm512_shuffle_f32x4(rows[r], rows[r + 1], 0x88),
+                                _mm512_shuffle_f32x4(rows[r], rows[r + 1], 0xdd));
+  __m512 sums = _mm512_add_ps(_mm512_shuffle_f32x4(rows[0], rows[1], 0x88),
+                              _mm512_shuffle_f32x4(rows[0], rows[1], 0xdd));
+  _mm_storeu_ps(p, _mm512_castps512_ps128(sums));
+  _mm_storeu_ps(p + stride, _mm512_extractf32x4_ps(sums, 1));
+  _mm_storeu_ps(p + 2 * stride, _mm512_extractf32x4_ps(sums, 2));
+  _mm_storeu_ps(p + 3 * stride, _mm512_extractf32x4_ps(sums, 3));
+}
 static inline vfloat v_iota(void) {
   return _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
 }

@@ -66,6 +66,10 @@ static inline void v_sum4(float *p, vfloat a, vfloat b, vfloat c, vfloat d) {
   p[2] = v_sum(c);
   p[3] = v_sum(d);
 }
+static inline void v_sum16(float *p, int64_t stride, vfloat v[4][4]) {
+  for (int r = 0; r < 4; r++)
+    v_sum4(p + r * stride, v[r][0], v[r][1], v[r][2], v[r][3]);
+}
 static inline vfloat v_iota(void) { return (vfloat){0, 1, 2, 3}; }
 
 static inline vfloat v_load_f16(const uint16_t *p) {
