@@ -302,6 +302,11 @@ class Fields(unittest.TestCase):
             inner += [{"stream": True, "stream_options": {key: value}} for key in ("include_usage", "include_obfuscation", "other")]
             inner += [{"response_format": {key: value}} for key in ("type", "json_schema")]
             inner += [{"tools": [tool], "tool_choice": {"type": "function", "function": value}}]
+            inner += [{"tools": [{**tool, "function": {**tool["function"], "parameters": value}}], "tool_choice": "required"}]
+            inner += [{"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {key: value}}}} for key in (
+                "type", "properties", "required", "additionalProperties", "items", "prefixItems", "minItems", "maxItems", "minLength",
+                "maxLength", "pattern", "format", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "enum", "const",
+                "anyOf", "oneOf", "allOf", "$ref", "$defs", "other")]
             for body in inner:
                 status, _, text = self.server.request("POST", CHAT, {"messages": [message], "max_tokens": 1, **body})
                 self.assertIn(status, (200, 400), (body, text))

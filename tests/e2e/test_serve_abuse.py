@@ -212,6 +212,9 @@ class Abuse(unittest.TestCase):
         the end no page is in use."""
         bodies = [{"prompt": f"p{n} " * (1 + n * 9), "max_tokens": 30 + 40 * n, "ignore_eos": True, "seed": n, "n": 1 + n % 2}
                   for n in range(6)]
+        schema = {"type": "object", "properties": {"a": {"type": "string", "maxLength": 40}, "b": {"enum": [1, 2]}}, "required": ["a", "b"]}
+        bodies += [{"prompt": f"q{n}", "max_tokens": 100, "seed": n, "n": n, "response_format": {
+            "type": "json_schema", "json_schema": {"name": "s", "schema": schema}}} for n in (1, 2)]
         expected = [[c["text"] for c in self.server.post(COMPLETIONS, body)["choices"]] for body in bodies]
         end = time.monotonic() + CANCEL_SECONDS
         counts, faults = {"left": 0, "answered": 0}, []
