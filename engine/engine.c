@@ -452,8 +452,14 @@ const char *iso_engine_describe(const iso_engine *engine) {
 
 iso_status iso_grammar_create(iso_engine *engine, const char *schema, size_t length,
                               iso_grammar **out_grammar) {
+  return iso_grammar_create_marked(engine, NULL, schema, length, out_grammar);
+}
+
+iso_status iso_grammar_create_marked(iso_engine *engine, const iso_marks *marks, const char *schema,
+                                     size_t length, iso_grammar **out_grammar) {
+  const grammar_source source = {schema, length, marks};
   return iso_grammar_shelf_get(&engine->grammars, iso_model_get_tokenizer(engine->model),
-                               engine->n_vocabulary, schema, length, out_grammar);
+                               engine->n_vocabulary, &source, out_grammar);
 }
 
 iso_status iso_engine_tokenize(const iso_engine *engine, const char *text, size_t length,

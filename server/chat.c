@@ -39,9 +39,10 @@ static bool read_tools(iso_job *job, iso_api_error *refusal) {
     return true;
   if (!iso_tool_names_copy(fields->tools, &job->tool_names))
     return iso_refuse(refusal, 503, NULL, "out_of_memory", "out of memory");
-  if (job->tool_names.count > 0)
-    job->tool_format = job->server->tool_format;
-  return true;
+  if (job->tool_names.count == 0)
+    return true;
+  job->tool_format = job->server->tool_format;
+  return iso_job_hold_calls(job, refusal);
 }
 
 bool iso_read_stream_options(iso_job *job, iso_api_error *refusal) {

@@ -126,6 +126,8 @@ bool iso_read_ids(const cJSON *array, const iso_model *model, const char *name, 
 bool iso_job_set_response_format(iso_job *job, iso_api_error *refusal);
 bool iso_job_set_tgi_grammar(iso_job *job, iso_api_error *refusal);
 bool iso_job_force_call(iso_job *job, const char *name, iso_api_error *refusal);
+/* Where a function is "strict", calls that the model chooses to make are held to their schemas. */
+bool iso_job_hold_calls(iso_job *job, iso_api_error *refusal);
 /* "stream_options" into job->include_usage. */
 bool iso_read_stream_options(iso_job *job, iso_api_error *refusal);
 /* Ids of fields->messages through the chat template. */

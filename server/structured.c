@@ -13,13 +13,13 @@ static bool out_of_memory(iso_api_error *refusal) {
   return iso_refuse(refusal, 503, NULL, "out_of_memory", "out of memory");
 }
 
-static bool set_grammar(iso_job *job, const cJSON *schema, const char *param,
-                        iso_api_error *refusal) {
+static bool set_marked(iso_job *job, const iso_marks *marks, const cJSON *schema, const char *param,
+                       iso_api_error *refusal) {
   char *text = schema ? cJSON_PrintUnformatted(schema) : strdup("{\"type\":\"object\"}");
   if (!text)
     return out_of_memory(refusal);
-  iso_status status =
-      iso_grammar_create(job->server->engine, text, strlen(text), &job->request.grammar);
+  iso_status status = iso_grammar_create_marked(job->server->engine, marks, text, strlen(text),
+                                                &job->request.grammar);
   free(text);
   if (status == ISO_OK)
     return true;
@@ -27,6 +27,11 @@ static bool set_grammar(iso_job *job, const cJSON *schema, const char *param,
     return iso_refuse_status(refusal, job->server, status, NULL);
   return iso_refuse(refusal, 400, param, "invalid_value", "'%s' cannot be held to: %s", param,
                     iso_status_message());
+}
+
+static bool set_grammar(iso_job *job, const cJSON *schema, const char *param,
+                        iso_api_error *refusal) {
+  return set_marked(job, NULL, schema, param, refusal);
 }
 
 /* ---- Formats ------------------------------------------------------------------------------- */
@@ -86,7 +91,7 @@ bool iso_job_set_tgi_grammar(iso_job *job, iso_api_error *refusal) {
   return set_grammar(job, value, "grammar", refusal);
 }
 
-/* ---- Forced calls -------------------------------------------------------------------------- */
+/* ---- Calls ---------------------------------------------------------------------------------- */
 
 /* Makes references within `schema` start at where it will stand in a larger one. */
 static bool move_references(cJSON *schema, const char *where) {
@@ -109,17 +114,21 @@ static bool move_references(cJSON *schema, const char *where) {
   return true;
 }
 
-/* {"name": ..., "arguments": {...}} of one function, which stands at `where` in the whole. */
-static cJSON *call_schema(const iso_tool_format *format, const cJSON *function, const char *where) {
+/* {"name": ..., "arguments": {...}} of one function, which stands at `where` in the whole.
+ * `is_strict`: the arguments are held to the function's parameters, and not to any object. */
+static cJSON *call_schema(const iso_tool_format *format, const cJSON *function, bool is_strict,
+                          const char *where) {
+  static const char any_object[] = "{\"type\":\"object\"}",
+                    no_arguments[] = "{\"type\":\"object\",\"properties\":{}}";
   const cJSON *name = cJSON_GetObjectItemCaseSensitive(function, "name"),
               *parameters = cJSON_GetObjectItemCaseSensitive(function, "parameters");
   char place[96];
   cJSON *schema = cJSON_CreateObject();
   cJSON *properties = cJSON_AddObjectToObject(schema, "properties");
   cJSON *constant = cJSON_AddObjectToObject(properties, "name");
-  cJSON *arguments = cJSON_IsObject(parameters)
+  cJSON *arguments = is_strict && cJSON_IsObject(parameters)
                          ? cJSON_Duplicate(parameters, true)
-                         : cJSON_Parse("{\"type\":\"object\",\"properties\":{}}");
+                         : cJSON_Parse(is_strict ? no_arguments : any_object);
   cJSON *required = cJSON_AddArrayToObject(schema, "required");
   snprintf(place, sizeof place, "%s/properties/%s", where, format->key);
   bool is_made = constant && arguments && required &&
@@ -150,8 +159,14 @@ static bool is_wanted(const cJSON *function, const char *name) {
   return cJSON_IsString(own) && (!name || strcmp(own->valuestring, name) == 0);
 }
 
-/* One of the functions called `name`, of all where it is NULL; NULL: out of memory. */
-static cJSON *calls_schema(const iso_tool_format *format, const cJSON *tools, const char *name) {
+static bool is_strict(const cJSON *function) {
+  return cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(function, "strict"));
+}
+
+/* A call of one of the functions called `name`, of all where it is NULL; one that is forced is held
+ * to parameters, and there is one. NULL: out of memory. */
+static cJSON *calls_schema(const iso_tool_format *format, const cJSON *tools, const char *name,
+                           bool is_forced) {
   cJSON *list = cJSON_CreateArray(), *whole = cJSON_CreateObject();
   const char *above = format->is_list ? "/items" : "";
   char where[48];
@@ -161,7 +176,8 @@ static cJSON *calls_schema(const iso_tool_format *format, const cJSON *tools, co
     if (!is_wanted(function_of(tool), name))
       continue;
     snprintf(where, sizeof where, "%s/anyOf/%d", above, n++);
-    cJSON *each = call_schema(format, function_of(tool), where);
+    cJSON *each =
+        call_schema(format, function_of(tool), is_forced || is_strict(function_of(tool)), where);
     is_made = each && cJSON_AddItemToArray(list, each);
   }
   if (!is_made || !cJSON_AddItemToObject(whole, "anyOf", list)) {
@@ -171,7 +187,8 @@ static cJSON *calls_schema(const iso_tool_format *format, const cJSON *tools, co
   }
   if (!format->is_list)
     return whole;
-  cJSON *array = cJSON_Parse("{\"type\":\"array\",\"minItems\":1,\"maxItems\":1}");
+  cJSON *array = cJSON_Parse(is_forced ? "{\"type\":\"array\",\"minItems\":1,\"maxItems\":1}"
+                                       : "{\"type\":\"array\",\"minItems\":1}");
   if (!array || !cJSON_AddItemToObject(array, "items", whole)) {
     cJSON_Delete(whole);
     cJSON_Delete(array);
@@ -214,10 +231,29 @@ bool iso_job_force_call(iso_job *job, const char *name, iso_api_error *refusal) 
   job->tool_format = job->server->tool_format ? job->server->tool_format : &plain_format;
   if (job->tool_names.count == 0 && !iso_tool_names_copy(tools, &job->tool_names))
     return out_of_memory(refusal);
-  cJSON *schema = calls_schema(job->tool_format, tools, name);
+  cJSON *schema = calls_schema(job->tool_format, tools, name, true);
   if (!schema)
     return out_of_memory(refusal);
   bool is_set = set_grammar(job, schema, "tools", refusal);
+  cJSON_Delete(schema);
+  return is_set;
+}
+
+bool iso_job_hold_calls(iso_job *job, iso_api_error *refusal) {
+  const cJSON *tools = job->fields.tools;
+  const iso_tool_format *format = job->tool_format;
+  bool any = false;
+  for (const cJSON *tool = tools->child; tool; tool = tool->next)
+    any |= is_wanted(function_of(tool), NULL) && is_strict(function_of(tool));
+  if (!any)
+    return true;
+  if (!check_parameters(tools, NULL, refusal))
+    return false;
+  cJSON *schema = calls_schema(format, tools, NULL, false);
+  if (!schema)
+    return out_of_memory(refusal);
+  const iso_marks marks = {.begin = format->begin, .end = format->end, .is_bare = format->bare};
+  bool is_set = set_marked(job, &marks, schema, "tools", refusal);
   cJSON_Delete(schema);
   return is_set;
 }

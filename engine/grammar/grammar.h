@@ -4,6 +4,7 @@
  *   json_rules.c  JSON's own rules
  *   schema*.c     JSON Schema to automata
  *   pattern.c     its regular expressions
+ *   marked_text.c free text with JSON between marks
  *   lexicon.c     the vocabulary as a tree
  *   matcher.c     where an answer stands, and which tokens may come next
  *   grammar.c     all of them together */
@@ -31,11 +32,17 @@ typedef struct iso_grammar_shelf {
 ISO_MUST_CHECK iso_status iso_grammar_shelf_init(iso_grammar_shelf *shelf);
 /* No grammar of the shelf is in use. */
 void iso_grammar_shelf_destroy(iso_grammar_shelf *shelf);
+/* What a grammar is made of, and found again by. */
+typedef struct grammar_source {
+  const char *schema;
+  size_t length;
+  const iso_marks *marks; /* NULL: the whole answer is held */
+} grammar_source;
 /* A grammar that the caller releases; the schema is checked as iso_grammar_create() says. */
 ISO_MUST_CHECK iso_status iso_grammar_shelf_get(iso_grammar_shelf *shelf,
                                                 const iso_tokenizer *tokenizer,
-                                                int32_t n_vocabulary, const char *schema,
-                                                size_t length, iso_grammar **out_grammar);
+                                                int32_t n_vocabulary, const grammar_source *source,
+                                                iso_grammar **out_grammar);
 void iso_grammar_retain(iso_grammar *grammar);
 
 /* Where one answer stands. {0}: no grammar holds it. All calls from the engine's thread, but that

@@ -19,15 +19,17 @@ static int by_bytes(const void *a, const void *b) {
   return x->token < y->token ? -1 : x->token > y->token;
 }
 
-static size_t read_words(const iso_tokenizer *tokenizer, int32_t n_vocabulary, word *words) {
+static size_t read_words(const iso_tokenizer *tokenizer, int32_t n_vocabulary, word *words,
+                         uint32_t *hidden) {
   int32_t size = iso_tokenizer_vocabulary_size(tokenizer);
   size_t n = 0;
   for (int32_t token = 0; token < size && token < n_vocabulary; token++) {
     word *each = &words[n];
     each->bytes = iso_tokenizer_token_bytes(tokenizer, token, &each->length);
     each->token = token;
-    n += each->bytes && each->length > 0 && !iso_tokenizer_is_control(tokenizer, token) &&
-         token != iso_tokenizer_unknown_id(tokenizer);
+    n += each->bytes && each->length > 0 && token != iso_tokenizer_unknown_id(tokenizer);
+    if (iso_tokenizer_is_control(tokenizer, token))
+      hidden[token / 32] |= 1u << token % 32;
   }
   qsort(words, n, sizeof *words, by_bytes);
   return n;
@@ -92,10 +94,11 @@ iso_status iso_lexicon_create(const iso_tokenizer *tokenizer, int32_t n_vocabula
   size_t n = (size_t)n_vocabulary;
   word *words = malloc((n + 1) * sizeof *words);
   self.same = malloc((n + 1) * sizeof *self.same);
+  self.hidden = calloc(n / 32 + 1, sizeof *self.hidden);
   iso_status status = ISO_OK;
-  if (words && self.same) {
+  if (words && self.same && self.hidden) {
     memset(self.same, 0xff, n * sizeof *self.same);
-    status = build(&self, words, read_words(tokenizer, n_vocabulary, words));
+    status = build(&self, words, read_words(tokenizer, n_vocabulary, words, self.hidden));
   } else {
     status = iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory for %zu tokens", n);
   }
@@ -109,5 +112,6 @@ iso_status iso_lexicon_create(const iso_tokenizer *tokenizer, int32_t n_vocabula
 void iso_lexicon_destroy(iso_lexicon *self) {
   free(self->nodes);
   free(self->same);
+  free(self->hidden);
   *self = (iso_lexicon){0};
 }

@@ -17,12 +17,13 @@ typedef struct iso_lexicon {
   const iso_tokenizer *tokenizer;
   lexicon_node *nodes;
   uint32_t n_nodes;
-  int32_t *same; /* by token: the next one with the same bytes; -1: none */
-  size_t depth;  /* bytes of the longest token */
+  int32_t *same;    /* by token: the next one with the same bytes; -1: none */
+  uint32_t *hidden; /* a bit a token: control tokens, which are in the tree and not in texts */
+  size_t depth;     /* bytes of the longest token */
   int32_t n_vocabulary;
 } iso_lexicon;
 
-/* Of the tokens that have bytes and are no control tokens. `n_vocabulary`: ids are below it; the
+/* Of the tokens that have bytes. `n_vocabulary`: ids are below it; the
  * tokenizer may have fewer, and outlives the lexicon. About 12 bytes a node, of which there are two
  * or three a token. */
 ISO_MUST_CHECK iso_status iso_lexicon_create(const iso_tokenizer *tokenizer, int32_t n_vocabulary,

@@ -436,13 +436,9 @@ static iso_status walk_all(const matcher_table *table, const iso_matcher_state *
   return status;
 }
 
-iso_status iso_matcher_find_allowed(const matcher_table *table, iso_matcher_state *state,
-                                    bool *out_any) {
+iso_status iso_matcher_find_allowed(const matcher_table *table, iso_matcher_state *state) {
   if (!state->is_current)
     ISO_TRY(walk_all(table, state));
   state->is_current = true;
-  *out_any = false;
-  for (size_t i = 0; i < n_words(table->lexicon) && !*out_any; i++)
-    *out_any = state->allowed[i] != 0;
   return ISO_OK;
 }

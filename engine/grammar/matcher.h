@@ -72,9 +72,9 @@ ISO_MUST_CHECK iso_status iso_matcher_advance(const matcher_table *table, iso_ma
 /* Whether the text may end here; whether it must. */
 bool iso_matcher_may_end(const iso_matcher_state *state);
 bool iso_matcher_must_end(const iso_matcher_state *state);
-/* Brings state->allowed up to date: a bit for each token that may come next. *out_any: there are
- * some. End tokens are the caller's to add. */
+/* Brings state->allowed up to date: a bit for each token that may come next, control tokens too.
+ * End tokens are the caller's to add. */
 ISO_MUST_CHECK iso_status iso_matcher_find_allowed(const matcher_table *table,
-                                                   iso_matcher_state *state, bool *out_any);
+                                                   iso_matcher_state *state);
 
 #endif

@@ -155,6 +155,16 @@ typedef struct iso_grammar iso_grammar;
  * a schema too large. Those made lately are kept, and found again by their text. */
 ISO_MUST_CHECK ISO_API iso_status iso_grammar_create(iso_engine *engine, const char *schema,
                                                      size_t length, iso_grammar **out_grammar);
+/* Where the schema holds in an answer that is else free text. */
+typedef struct iso_marks {
+  const char *begin; /* what comes before; also where a special token writes it */
+  const char *end;   /* what comes after; NULL: the answer ends there */
+  bool is_bare;      /* an answer that begins with '{' is all held, too */
+} iso_marks;
+ISO_MUST_CHECK ISO_API iso_status iso_grammar_create_marked(iso_engine *engine,
+                                                            const iso_marks *marks,
+                                                            const char *schema, size_t length,
+                                                            iso_grammar **out_grammar);
 /* Requests that were submitted with it go on. `grammar` may be NULL. */
 ISO_API void iso_grammar_release(iso_grammar *grammar);
 

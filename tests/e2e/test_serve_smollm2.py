@@ -214,6 +214,24 @@ class OpenAI(unittest.TestCase):
                 cut = client.chat.completions.create(**{**options, "max_tokens": 8}).choices[0]
                 self.assertEqual(cut.finish_reason, "length")
                 self.assertTrue(called.startswith(cut.message.content) and cut.message.content)
+                # Strict: a call that the model chooses to make is held to the schema, other text is not.
+                schema = {"type": "object", "properties": {"city": {"enum": ["Oslo", "Bergen"]}}, "required": ["city"]}
+                strict = [{"type": "function", "function": {"name": "weather", "strict": True, "parameters": schema}}]
+                for stream in (False, True):
+                    if stream:
+                        with client.chat.completions.stream(**{**options, "tools": strict}) as events:
+                            choice = events.get_final_completion().choices[0]
+                    else:
+                        choice = client.chat.completions.create(**{**options, "tools": strict}).choices[0]
+                    self.assertEqual(choice.finish_reason, "tool_calls")
+                    self.assertIn(json.loads(choice.message.tool_calls[0].function.arguments)["city"], ("Oslo", "Bergen"))
+                free = {**options, "messages": hello("Why is the sky blue?")}
+                self.assertEqual(client.chat.completions.create(**{**free, "tools": strict}).choices[0].message.content,
+                                 client.chat.completions.create(**{**free, "tools": openai.NOT_GIVEN}).choices[0].message.content)
+                with self.assertRaises(openai.BadRequestError) as caught:
+                    strict[0]["function"]["parameters"] = {"type": "object", "minProperties": 1}
+                    client.chat.completions.create(**{**options, "tools": strict})
+                self.assertEqual(caught.exception.param, "tools")
                 for forced in ("required", {"type": "function", "function": {"name": "weather"}}):
                     choice = client.chat.completions.create(**options, tool_choice=forced).choices[0]
                     self.assertEqual(choice.finish_reason, "tool_calls" if forced == "required" else "stop")

@@ -93,8 +93,8 @@ static int tear_down(void **state) {
 
 static iso_grammar *compiled(const char *schema) {
   iso_grammar *grammar;
-  if (iso_grammar_shelf_get(&shelf, tokenizer, N_VOCABULARY, schema, strlen(schema), &grammar) !=
-      ISO_OK)
+  const grammar_source source = {schema, strlen(schema), NULL};
+  if (iso_grammar_shelf_get(&shelf, tokenizer, N_VOCABULARY, &source, &grammar) != ISO_OK)
     fail_msg("%s: %s", schema, iso_status_message());
   return grammar;
 }
@@ -237,6 +237,88 @@ static void test_what_schemas_take(void **state) {
   }
 }
 
+/* ---- Tokens ---------------------------------------------------------------------------------- */
+
+static bool is_allowed(const uint32_t *allowed, int32_t token) {
+  return (allowed[token / 32] >> token % 32 & 1) != 0;
+}
+
+/* Each token that is allowed can be taken, each other one cannot. Returns how many are. */
+static int check_mask(const iso_grammar_state *state, const uint32_t *allowed,
+                      int32_t *out_tokens) {
+  int n = 0;
+  for (int32_t token = 0; token < N_VOCABULARY; token++) {
+    if (token == 1 || token >= iso_tokenizer_vocabulary_size(tokenizer)) {
+      if (is_allowed(allowed, token) != (token == 1 && iso_matcher_may_end(&state->matcher)))
+        fail_msg("token %d is %d", token, is_allowed(allowed, token));
+      continue;
+    }
+    iso_grammar_state copy;
+    CHECK(iso_grammar_clone(state, &copy));
+    bool can = iso_grammar_take(&copy, token) == ISO_OK;
+    iso_grammar_stop(&copy);
+    if (can != is_allowed(allowed, token))
+      fail_msg("token %d: can %d", token, can);
+    if (can)
+      out_tokens[n++] = token;
+  }
+  return n;
+}
+
+/* ---- Marks ----------------------------------------------------------------------------------- */
+
+static bool takes_marked(const iso_marks *marks, const char *text, bool check_tokens) {
+  static const char schema[] =
+      "{\"type\":\"object\",\"properties\":{\"a\":{\"enum\":[1,2]}},\"required\":[\"a\"]}";
+  const grammar_source source = {schema, sizeof schema - 1, marks};
+  iso_grammar *grammar;
+  iso_grammar_state state;
+  CHECK(iso_grammar_shelf_get(&shelf, tokenizer, N_VOCABULARY, &source, &grammar));
+  CHECK(iso_grammar_start(grammar, &state));
+  bool ok = true;
+  for (const char *at = text; ok && *at; at++) {
+    const uint32_t *allowed;
+    int32_t tokens[N_VOCABULARY];
+    CHECK(iso_grammar_allowed(&state, NULL, 0, &allowed));
+    if (check_tokens)
+      assert_true(check_mask(&state, allowed, tokens) > 0);
+    ok = iso_grammar_take(&state, FIRST_BYTE + (unsigned char)*at) == ISO_OK;
+  }
+  ok = ok && iso_matcher_may_end(&state.matcher);
+  iso_grammar_stop(&state);
+  iso_grammar_release(grammar);
+  return ok;
+}
+
+static const struct {
+  iso_marks marks;
+  const char *good[9], *bad[6];
+} marked_cases[] = {
+    {{"<c>", "</c>", false},
+     {"", "{", "a <c < b<c", "<c>{\"a\":1}</c>",
+      "x\n<c>\n{\"a\":2}\n</c> \xc3\xa9 <c> {\"a\": 1}</c>", "<<c>{\"a\":1}</c>",
+      "<c<c>{\"a\":1}</c>"},
+     {"<c>x", "<c>{}</c>", "<c>{\"a\":1}", "<c>{\"a\":1}x</c>", "<c<c>x"}},
+    {{"aab", NULL, false},
+     {"aa", "aaab{\"a\":1}", "xaab {\"a\":2} "},
+     {"aab", "aaab", "aab{\"a\":1}y", "aaaabx"}},
+    {{"<c>", NULL, true},
+     {"{\"a\":1}", " \n{\"a\": 2}", "x {y", "<c>{\"a\":1}", "", " <"},
+     {"{", "{x", " {}", "<c>x"}},
+};
+
+static void test_marked_texts(void **state) {
+  (void)state;
+  for (size_t i = 0; i < sizeof marked_cases / sizeof *marked_cases; i++) {
+    for (const char *const *text = marked_cases[i].good; *text; text++)
+      if (!takes_marked(&marked_cases[i].marks, *text, true))
+        fail_msg("%s does not take %s", marked_cases[i].marks.begin, *text);
+    for (const char *const *text = marked_cases[i].bad; *text; text++)
+      if (takes_marked(&marked_cases[i].marks, *text, false))
+        fail_msg("%s takes %s", marked_cases[i].marks.begin, *text);
+  }
+}
+
 /* ---- What is refused ------------------------------------------------------------------------- */
 
 static const struct {
@@ -306,41 +388,15 @@ static void test_what_is_refused(void **state) {
   for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
     iso_grammar *grammar;
     const char *schema = refusals[i].schema;
-    if (iso_grammar_shelf_get(&shelf, tokenizer, N_VOCABULARY, schema, strlen(schema), &grammar) ==
-        ISO_OK)
+    const grammar_source source = {schema, strlen(schema), NULL};
+    if (iso_grammar_shelf_get(&shelf, tokenizer, N_VOCABULARY, &source, &grammar) == ISO_OK)
       fail_msg("%s is taken", schema);
     if (!strstr(iso_status_message(), refusals[i].word))
       fail_msg("%s: %s", schema, iso_status_message());
   }
 }
 
-/* ---- Tokens ---------------------------------------------------------------------------------- */
-
-static bool is_allowed(const uint32_t *allowed, int32_t token) {
-  return (allowed[token / 32] >> token % 32 & 1) != 0;
-}
-
-/* Each token that is allowed can be taken, each other one cannot. Returns how many are. */
-static int check_mask(const iso_grammar_state *state, const uint32_t *allowed,
-                      int32_t *out_tokens) {
-  int n = 0;
-  for (int32_t token = 0; token < N_VOCABULARY; token++) {
-    if (token == 1 || token >= iso_tokenizer_vocabulary_size(tokenizer)) {
-      if (is_allowed(allowed, token) != (token == 1 && iso_matcher_may_end(&state->matcher)))
-        fail_msg("token %d is %d", token, is_allowed(allowed, token));
-      continue;
-    }
-    iso_grammar_state copy;
-    CHECK(iso_grammar_clone(state, &copy));
-    bool can = iso_grammar_take(&copy, token) == ISO_OK;
-    iso_grammar_stop(&copy);
-    if (can != is_allowed(allowed, token))
-      fail_msg("token %d: can %d", token, can);
-    if (can)
-      out_tokens[n++] = token;
-  }
-  return n;
-}
+/* ---- Any answer ----------------------------------------------------------------------------- */
 
 static uint32_t next_random(uint32_t *seed) {
   *seed = *seed * 1664525u + 1013904223u;
@@ -464,6 +520,7 @@ static void test_many_ways_at_once(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_what_schemas_take),
+      cmocka_unit_test(test_marked_texts),
       cmocka_unit_test(test_what_is_refused),
       cmocka_unit_test(test_allowed_tokens_are_those_that_lead_on),
       cmocka_unit_test(test_depth),
