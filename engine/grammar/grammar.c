@@ -249,11 +249,13 @@ static bool hide(const iso_grammar *grammar, uint32_t *allowed) {
   int32_t marks[2];
   for (int i = 0; i < 2; i++)
     marks[i] = grammar->marks[i] >= 0 && is_in(allowed, grammar->marks[i]) ? grammar->marks[i] : -1;
-  uint32_t any = 0;
-  for (size_t i = 0; i < ((size_t)lexicon->n_vocabulary + 31) / 32; i++)
-    any |= allowed[i] &= ~lexicon->hidden[i];
+  size_t n = ((size_t)lexicon->n_vocabulary + 31) / 32, i = 0;
+  for (size_t k = lexicon->first_hidden; k < lexicon->end_hidden && k < n; k++)
+    allowed[k] &= ~lexicon->hidden[k];
   allow(&grammar->table, allowed, marks, 2);
-  return any || marks[0] >= 0 || marks[1] >= 0;
+  while (i < n && allowed[i] == 0)
+    i++;
+  return i < n;
 }
 
 iso_status iso_grammar_allowed(iso_grammar_state *state, const int32_t *ends, int32_t n_ends,

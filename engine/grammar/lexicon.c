@@ -35,6 +35,15 @@ static size_t read_words(const iso_tokenizer *tokenizer, int32_t n_vocabulary, w
   return n;
 }
 
+static void find_hidden(iso_lexicon *self) {
+  size_t n = (size_t)self->n_vocabulary / 32 + 1;
+  while (self->first_hidden < n && self->hidden[self->first_hidden] == 0)
+    self->first_hidden++;
+  for (self->end_hidden = n; self->end_hidden > self->first_hidden; self->end_hidden--)
+    if (self->hidden[self->end_hidden - 1])
+      return;
+}
+
 static size_t shared_length(const word *a, const word *b) {
   size_t n = 0;
   while (n < a->length && n < b->length && a->bytes[n] == b->bytes[n])
@@ -99,6 +108,7 @@ iso_status iso_lexicon_create(const iso_tokenizer *tokenizer, int32_t n_vocabula
   if (words && self.same && self.hidden) {
     memset(self.same, 0xff, n * sizeof *self.same);
     status = build(&self, words, read_words(tokenizer, n_vocabulary, words, self.hidden));
+    find_hidden(&self);
   } else {
     status = iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory for %zu tokens", n);
   }

@@ -19,7 +19,8 @@ typedef struct iso_lexicon {
   uint32_t n_nodes;
   int32_t *same;    /* by token: the next one with the same bytes; -1: none */
   uint32_t *hidden; /* a bit a token: control tokens, which are in the tree and not in texts */
-  size_t depth;     /* bytes of the longest token */
+  size_t first_hidden, end_hidden; /* the words of `hidden` that have any */
+  size_t depth;                    /* bytes of the longest token */
   int32_t n_vocabulary;
 } iso_lexicon;
 

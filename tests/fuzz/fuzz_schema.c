@@ -2,6 +2,7 @@
  * must always be a next byte, or an end. */
 #include "core/json.h"
 #include "engine/grammar/json_rules.h"
+#include "engine/grammar/marked_text.h"
 #include "engine/grammar/matcher.h"
 #include "engine/grammar/schema.h"
 
@@ -42,15 +43,20 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     return 0;
   iso_automaton_init(&automaton);
   iso_json_rules_add(&automaton);
-  if (iso_schema_add(&automaton, root, &rule) == ISO_OK &&
-      iso_automaton_finish(&automaton) == ISO_OK) {
+  iso_status status = iso_schema_add(&automaton, root, &rule);
+  uint32_t start = status == ISO_OK ? automaton.rules[rule] : AUTOMATON_DEAD;
+  if (status == ISO_OK && size % 2) { /* within free text, that begins with a mark now and then */
+    const iso_marks marks = {"aab", size % 3 ? "b" : NULL, size % 5 == 0};
+    start = iso_marked_text_add(&automaton, &marks, rule);
+  }
+  if (status == ISO_OK && iso_automaton_finish(&automaton) == ISO_OK) {
     static const iso_lexicon no_tokens = {0};
     matcher_masks masks = {0};
     const matcher_table table = {.automaton = &automaton,
                                  .lexicon = &no_tokens,
                                  .masks = &masks,
                                  .common = &masks,
-                                 .start = automaton.rules[rule]};
+                                 .start = start};
     if (automaton.states[table.start].height != AUTOMATON_NEVER)
       make_text(&table, data, size);
   }
