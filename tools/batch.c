@@ -28,7 +28,6 @@ typedef struct ring_entry {
 
 struct batch {
   const iso_options *options;
-  const iso_model *model;
   iso_engine *engine;
   iso_sampling sampling;
   FILE *input, *output;
@@ -127,7 +126,7 @@ static iso_status start_line(batch *self, bool *out_started) {
   iso_status status =
       self->line_length > MAX_LINE
           ? iso_fail(ISO_ERROR_LIMIT, "the line is longer than %d bytes", MAX_LINE)
-          : iso_batch_line_read(self->model, self->options, &self->sampling, self->line,
+          : iso_batch_line_read(self->engine, self->options, &self->sampling, self->line,
                                 (size_t)self->line_length, self->next, &entry->line);
   entry->line.index = self->next;
   if (status == ISO_OK) {
@@ -300,7 +299,6 @@ iso_status iso_command_batch(iso_options *options, int *out_exit) {
   iso_engine *engine = NULL;
   if (status == ISO_OK) {
     self->options = options;
-    self->model = model;
     self->sampling = iso_tool_sampling(options);
     iso_progress_bar_begin(&self->bar, stderr);
     status = open_files(self);

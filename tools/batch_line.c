@@ -25,6 +25,7 @@ static const char *const names[] = {
     "repetition_penalty",
     "seed",
     "stop",
+    "schema",
     "presence_penalty",
     "frequency_penalty",
     "n",
@@ -137,6 +138,18 @@ static iso_status read_stops(iso_batch_line *line, const iso_options *options) {
   return ISO_OK;
 }
 
+static iso_status read_schema(iso_engine *engine, iso_batch_line *line) {
+  const cJSON *schema = cJSON_GetObjectItemCaseSensitive(line->root, "schema");
+  if (!schema || cJSON_IsNull(schema))
+    return ISO_OK;
+  char *text = cJSON_PrintUnformatted(schema);
+  if (!text)
+    return iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory for a schema");
+  iso_status status = iso_grammar_create(engine, text, strlen(text), &line->request.grammar);
+  free(text);
+  return iso_fail_context(status, "schema");
+}
+
 /* ---- Its prompt ---------------------------------------------------------------------------- */
 
 static iso_status tokenize_messages(const iso_model *model, const cJSON *messages,
@@ -196,7 +209,7 @@ static iso_status read_prompt(const iso_model *model, const iso_options *options
   return ISO_OK;
 }
 
-iso_status iso_batch_line_read(const iso_model *model, const iso_options *options,
+iso_status iso_batch_line_read(iso_engine *engine, const iso_options *options,
                                const iso_sampling *sampling, const char *text, size_t length,
                                int64_t index, iso_batch_line *out_line) {
   *out_line = (iso_batch_line){
@@ -211,7 +224,8 @@ iso_status iso_batch_line_read(const iso_model *model, const iso_options *option
   ISO_TRY(read_integers(out_line));
   ISO_TRY(read_floats(out_line));
   ISO_TRY(read_stops(out_line, options));
-  ISO_TRY(read_prompt(model, options, out_line));
+  ISO_TRY(read_schema(engine, out_line));
+  ISO_TRY(read_prompt(iso_engine_get_model(engine), options, out_line));
   out_line->choices = calloc((size_t)out_line->request.n, sizeof *out_line->choices);
   return out_line->choices
              ? ISO_OK
@@ -221,6 +235,7 @@ iso_status iso_batch_line_read(const iso_model *model, const iso_options *option
 void iso_batch_line_destroy(iso_batch_line *line) {
   for (int32_t i = 0; line->choices && i < line->request.n; i++)
     iso_text_free(&line->choices[i].text);
+  iso_grammar_release(line->request.grammar);
   free(line->choices);
   free(line->ids);
   cJSON_Delete(line->root);

@@ -28,7 +28,7 @@ typedef struct iso_batch_line {
 /* Reads a line: an object with `prompt` (text to be continued), `src` (one message of a user) or
  * `messages` (a conversation), and what it asks otherwise than the options do. Failures are the
  * line's; `line` can be answered and must be destroyed after one, too. */
-ISO_MUST_CHECK iso_status iso_batch_line_read(const iso_model *model, const iso_options *options,
+ISO_MUST_CHECK iso_status iso_batch_line_read(iso_engine *engine, const iso_options *options,
                                               const iso_sampling *sampling, const char *text,
                                               size_t length, int64_t index,
                                               iso_batch_line *out_line);

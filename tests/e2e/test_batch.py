@@ -71,11 +71,20 @@ class Batch(unittest.TestCase):
         self.assertEqual(stopped["text"], text[:text.index(text[-1])])
         self.assertEqual(stopped["finish_reason"], "stop")
 
+    def test_schemas(self):
+        schema = {"type": "object", "properties": {"a": {"enum": [1, 2]}, "b": {"type": "boolean"}}, "required": ["a", "b"]}
+        answers = self.batch([{"prompt": "x", "schema": schema, "max_tokens": 60, "temperature": 1, "n": 2}, {"prompt": "x", "ignore_end": True},
+                              {"src": "x", "schema": schema, "max_tokens": 60}])
+        for text in (*(choice["text"] for choice in answers[0]["choices"]), answers[2]["text"]):
+            value = json.loads(text)
+            self.assertIn(value["a"], (1, 2))
+            self.assertIsInstance(value["b"], bool)
+
     def test_bad_lines_are_answered(self):
         bad = ["no json\n", "[1]\n", '{"prompt": 5}\n', "{}\n", '{"prompt": "a", "src": "b"}\n',
                '{"prompt": ""}\n', '{"prompt": "a", "max_tokens": -1}\n', '{"prompt": "a", "n": 1e9}\n',
                '{"prompt": "a", "temprature": 1}\n', '{"prompt": "a", "stop": [1]}\n',
-               '{"prompt": "a", "top_p": "x"}\n', '{"messages": [5]}\n',
+               '{"prompt": "a", "schema": {"not": {}}}\n', '{"prompt": "a", "top_p": "x"}\n', '{"messages": [5]}\n',
                json.dumps({"prompt": "word " * 2000}) + "\n", "[" * 5000 + "\n"]
         good = {"prompt": "a", "ignore_end": True}
         answers = self.batch([good, *bad, "\n", good], code=1)
