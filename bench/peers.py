@@ -155,7 +155,7 @@ def read_once(path):
 
 def compare(path, engines, options):
     """One file: medians of each engine over the rounds, and their start-up times."""
-    read_seconds = read_once(path)
+    read_seconds = 0 if options.speed_only else read_once(path)
     samples = {engine.name: {"pp": [], "tg": [], "rss": [], "start": []} for engine in engines}
     for round_number in range(options.rounds):
         # The first to run changes from round to round, too.
@@ -163,10 +163,12 @@ def compare(path, engines, options):
             found = engine.measure(path, options, options.n_prompt, options.n_gen)
             for key in ("pp", "tg", "rss"):
                 samples[engine.name][key].append(found[key])
+            if options.speed_only:
+                continue
             # What is left of a run of one token, measured and warmed up, is loading.
             found = engine.measure(path, options, 1, 0)
             samples[engine.name]["start"].append(found["wall"] - 2 / found["pp"])
-    medians = {name: {key: statistics.median(values) for key, values in of_engine.items()}
+    medians = {name: {key: statistics.median(values) for key, values in of_engine.items() if values}
                for name, of_engine in samples.items()}
     return read_seconds, medians
 
@@ -175,6 +177,11 @@ def table(header, rows):
     lines = ["| " + " | ".join(header) + " |",
              "|---" + "|---:" * (len(header) - 1) + "|"]
     return lines + ["| " + " | ".join(row) + " |" for row in rows]
+
+
+def tier_in_force():
+    tier = os.environ.get("ISOMER_CPU_ISA")
+    return f"; Isomer is held to tier {tier}" if tier else ""
 
 
 def report(results, engines, limits, options):
@@ -187,23 +194,27 @@ def report(results, engines, limits, options):
                      [f"**{us['pp'] / them['pp']:.2f}**"] +
                      [f"{value:.2f}" for value in (us["tg"], them["tg"])] +
                      [f"**{us['tg'] / them['tg']:.2f}**", f"{100 * share:.0f}%"])
+        if options.speed_only:
+            continue
         memory.append([label, f"{os.path.getsize(path) / 1e6:.0f} MB", f"{us['rss'] / 1e6:.0f} MB",
                        f"{them['rss'] / 1e6:.0f} MB", f"{read_seconds:.2f} s",
                        f"{us['start']:.2f} s", f"{them['start']:.2f} s"])
     pp, tg = f"pp{options.n_prompt}", f"tg{options.n_gen}"
-    return "\n".join(
-        [f"# {ours} beside {theirs}", "",
-         f"{time.strftime('%Y-%m-%d')}, {options.threads} threads, medians of {options.rounds} "
-         "alternating rounds, tokens/s; a ratio above 1 says that Isomer is faster. The last column "
-         "is the weights that generation reads a second, by their size in the file, as a share of "
-         "what memory gave to plain reads.", "",
-         machine.describe(), "", limits] +
-        table(["model", f"{pp} {ours}", f"{pp} {theirs}", "ratio",
-               f"{tg} {ours}", f"{tg} {theirs}", "ratio", f"{ours} reads"], speed) +
-        ["", "Peak resident memory (mapped files count), and the time to start: to load the model, "
-         "beside the time to read its file once from the page cache into fresh memory.", ""] +
-        table(["model", "file", f"memory {ours}", f"memory {theirs}", "read once",
-               f"start {ours}", f"start {theirs}"], memory)) + "\n"
+    lines = [f"# {ours} beside {theirs}", "",
+             f"{time.strftime('%Y-%m-%d')}, {options.threads} threads, medians of {options.rounds} "
+             "alternating rounds, tokens/s; a ratio above 1 says that Isomer is faster. The last "
+             "column is the weights that generation reads a second, by their size in the file, as "
+             "a share of what memory gave to plain reads.", "",
+             machine.describe() + tier_in_force(), "", limits]
+    lines += table(["model", f"{pp} {ours}", f"{pp} {theirs}", "ratio",
+                    f"{tg} {ours}", f"{tg} {theirs}", "ratio", f"{ours} reads"], speed)
+    if memory:
+        lines += ["", "Peak resident memory (mapped files count), and the time to start: to load "
+                  "the model, beside the time to read its file once from the page cache into fresh "
+                  "memory.", ""]
+        lines += table(["model", "file", f"memory {ours}", f"memory {theirs}", "read once",
+                        f"start {ours}", f"start {theirs}"], memory)
+    return "\n".join(lines) + "\n"
 
 
 def main():
@@ -226,6 +237,7 @@ def main():
     parser.add_argument("-n", "--n-gen", type=int, default=64)
     parser.add_argument("-t", "--threads", type=int, default=machine.physical_cores())
     parser.add_argument("-r", "--rounds", type=int, default=5)
+    parser.add_argument("--speed-only", action="store_true", help="leave memory and starting out")
     parser.add_argument("--output", help="write the report to this file as well")
     options = parser.parse_args()
     engines = [BenchCommand("Isomer", [options.isomer, "bench"], ["--json"]), find_peer(options)]
