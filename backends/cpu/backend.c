@@ -36,6 +36,7 @@ static iso_status describe(iso_device *out_device, bool *out_notice) {
                               out_notice));
   out_device->is_lowered = out_device->tier < highest;
   out_device->cpu_features = iso_cpu_tier_features(&machine, out_device->tier);
+  out_device->asks_ahead = machine.asks_ahead;
   snprintf(info->name, sizeof info->name, "%s (%s)", machine.brand,
            iso_cpu_tier_name(out_device->tier));
   info->memory_bytes = iso_cpu_memory_total();

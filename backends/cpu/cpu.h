@@ -18,6 +18,7 @@ struct iso_device {
   iso_cpu_tier tier;
   bool is_lowered;       /* a tier below the machine's highest was forced */
   uint32_t cpu_features; /* ISO_CPU_HAS_ bits that the tier in force may use */
+  bool asks_ahead;       /* streams of weights are asked for in software; see README.md */
   iso_cpu_pool *pool;
   iso_device_info info;
   pthread_mutex_t slab_lock;

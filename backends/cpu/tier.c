@@ -121,6 +121,7 @@ void iso_cpu_machine_detect(iso_cpu_machine *out_machine) {
                            : ISO_CPU_AMX_REFUSED;
   if (out_machine->amx != ISO_CPU_AMX_GRANTED)
     out_machine->features &= ~amx;
+  out_machine->asks_ahead = __get_cpuid(0, &a, &b, &c, &d) && b == signature_INTEL_ebx;
 #endif
 }
 

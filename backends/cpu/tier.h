@@ -61,6 +61,7 @@ typedef enum iso_cpu_amx_grant {
 typedef struct iso_cpu_machine {
   uint32_t features;     /* ISO_CPU_HAS_ bits that both CPU and operating system support */
   iso_cpu_amx_grant amx; /* AMX bits are in `features` only when GRANTED */
+  bool asks_ahead;       /* prefetching by hand beats the CPU's own: README.md has the numbers */
   char brand[64];        /* the CPU's name for itself; for people only */
 } iso_cpu_machine;
 

@@ -148,13 +148,16 @@ static void prepare_panels(const product_worker *worker, uint32_t thread, uint32
 
 /* ---- Few rows ------------------------------------------------------------------------------- */
 
-/* Groups [group, group_end) times all rows of a segment. */
+/* Groups [group, group_end) times all rows of a segment. The codes at `next` are read after them.
+ */
 static void run_few(const product_worker *worker, const iso_product_segment *segment, int64_t group,
-                    int64_t group_end) {
+                    int64_t group_end, const uint8_t *next) {
   const iso_product *product = worker->job->product;
   const iso_product_kernel *kernel = product->kernel;
   const iso_packed_shape *shape = &product->shape;
   iso_activations activations = activations_of(worker, segment);
+  const uint8_t *end =
+      product->asks_ahead ? segment->weight + (uint64_t)group_end * shape->group_bytes : NULL;
   /* One group at a time stays in the caches for all panels. */
   int64_t step = segment->rows > kernel->panel_rows ? 1 : STORE_FEATURES / shape->group_rows;
   float out[ISO_MAX_PANEL_ROWS][STORE_FEATURES];
@@ -162,6 +165,8 @@ static void run_few(const product_worker *worker, const iso_product_segment *seg
     int64_t count = least(step, group_end - group);
     for (int64_t row = 0; row < segment->rows; row += kernel->panel_rows) {
       iso_panel panel = iso_activations_panel(kernel, &activations, row, 0);
+      panel.end = end;
+      panel.jump = end ? next - end : 0;
       kernel->few(shape, segment->weight + (uint64_t)group * shape->group_bytes, count, &panel,
                   out[0], STORE_FEATURES);
       for (int64_t r = 0; r < panel.rows; r++)
@@ -292,18 +297,51 @@ static uint32_t plan_items(product_job *job, iso_product *product) {
   return n_threads;
 }
 
-static void run_item(const product_worker *worker, const iso_product_segment *segment,
-                     int64_t item) {
-  const iso_product *product = worker->job->product;
+/* The groups of an item; returns where their codes begin. */
+static const uint8_t *item_groups(const iso_product *product, const iso_product_segment *segment,
+                                  int64_t item, int64_t *out_group, int64_t *out_end) {
   int64_t group_items = parts(product->shape.groups, segment->item_groups);
   int64_t group = item % group_items * segment->item_groups;
-  int64_t row = item / group_items * segment->item_rows;
-  int64_t group_end = least(group + segment->item_groups, product->shape.groups);
-  if (is_few(product, segment))
-    run_few(worker, segment, group, group_end);
-  else
+  *out_group = group;
+  *out_end = least(group + segment->item_groups, product->shape.groups);
+  return segment->weight + (uint64_t)group * product->shape.group_bytes;
+}
+
+/* The segment of an item, `segment` or a later one. A segment without rows has no items. */
+static const iso_product_segment *segment_of(const iso_product *product,
+                                             const iso_product_segment *segment, int64_t item) {
+  while (segment + 1 < product->segments + product->n_segments && segment[1].first_item <= item)
+    segment++;
+  return segment;
+}
+
+/* `next` is the item that this thread does then, if there is one. */
+static void run_item(const product_worker *worker, const iso_product_segment *segment, int64_t item,
+                     int64_t next) {
+  const product_job *job = worker->job;
+  const iso_product *product = job->product;
+  int64_t in_segment = item - segment->first_item, group, group_end;
+  const uint8_t *codes = item_groups(product, segment, in_segment, &group, &group_end);
+  int64_t row =
+      in_segment / parts(product->shape.groups, segment->item_groups) * segment->item_rows;
+  if (!is_few(product, segment)) {
     run_many(worker, segment, row, least(row + segment->item_rows, segment->rows), group,
              group_end);
+    return;
+  }
+  /* Without a next item the codes just read are asked for once more, which costs nothing. */
+  const uint8_t *then =
+      codes + (uint64_t)(group_end - group) * product->shape.group_bytes - ISO_FEW_AHEAD;
+  if (next < job->n_items) {
+    const iso_product_segment *later = segment_of(product, segment, next);
+    int64_t next_group, next_end;
+    then = item_groups(product, later, next - later->first_item, &next_group, &next_end);
+  }
+  run_few(worker, segment, group, group_end, then);
+}
+
+static int64_t take_item(product_job *job) {
+  return atomic_fetch_add_explicit(&job->next_item, 1, memory_order_relaxed);
 }
 
 static void product_task(void *context, uint32_t thread, uint32_t n_threads) {
@@ -321,14 +359,14 @@ static void product_task(void *context, uint32_t thread, uint32_t n_threads) {
   if (product->kernel->begin)
     product->kernel->begin();
   const iso_product_segment *segment = product->segments;
-  for (;;) {
-    int64_t item = atomic_fetch_add_explicit(&job->next_item, 1, memory_order_relaxed);
-    if (item >= job->n_items)
-      break;
-    /* Items only grow; a segment without rows has none. */
-    while (segment + 1 < product->segments + product->n_segments && segment[1].first_item <= item)
-      segment++;
-    run_item(&worker, segment, item - segment->first_item);
+  /* An item that codes are asked for is taken before the one before it is done. */
+  for (int64_t item = take_item(job), next; item < job->n_items; item = next) {
+    segment = segment_of(product, segment, item);
+    bool early = product->asks_ahead && is_few(product, segment);
+    next = early ? take_item(job) : job->n_items;
+    run_item(&worker, segment, item, next);
+    if (!early)
+      next = take_item(job);
   }
   if (product->kernel->end)
     product->kernel->end();

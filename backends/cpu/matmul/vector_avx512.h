@@ -103,6 +103,6 @@ static inline vecf vecf_load_i8(const void *from) {
       _mm512_set1_epi32(15)))
 
 /* A macro: compilers take a function that only prefetches for one without effect. */
-#define vec_prefetch(at) _mm_prefetch((const char *)(at), _MM_HINT_T0)
+#define vec_prefetch(at) _mm_prefetch((const char *)(at), _MM_HINT_T1)
 
 #endif
