@@ -10,7 +10,7 @@
 enum { HEADROOM = 16, MAX_MASK_BYTES = 8 << 20 };
 /* A plain state takes about one comparison a node of the lexicon; this is some tens of
  * milliseconds. */
-static const uint64_t MAX_WORK = UINT64_C(1) << 24;
+static const uint64_t MAX_WORK = UINT64_C(1) << 25;
 enum { HEAD = 2 }; /* words before the open calls */
 
 typedef struct matcher_region {
@@ -59,7 +59,7 @@ static iso_status append(matcher_walk *self, size_t start, uint32_t state, size_
   if (call != AUTOMATON_DEAD)
     at[HEAD + depth] = call;
   for (size_t i = start; i < buffer->n; i += words_of(buffer->words + i), n++)
-    if (memcmp(buffer->words + i, at, each * sizeof *at) == 0)
+    if (buffer->words[i] == state && memcmp(buffer->words + i, at, each * sizeof *at) == 0)
       return ISO_OK;
   if (n < MATCHER_MAX_CONFIGURATIONS)
     buffer->n += each;
@@ -243,7 +243,7 @@ static bool keep_tokens(matcher_mask *mask, uint32_t *allowed, size_t words) {
 static iso_status make_mask(matcher_walk *walk, walk_level *levels, uint32_t state,
                             matcher_mask **out_mask) {
   const iso_lexicon *lexicon = walk->table->lexicon;
-  matcher_walk open = {walk->table, walk->buffer, true, 0};
+  matcher_walk open = {walk->table, walk->buffer, true, walk->work};
   matcher_buffer *buffer = walk->buffer;
   size_t start = buffer->n, words = n_words(lexicon);
   matcher_mask *mask = calloc(1, sizeof *mask);
@@ -260,6 +260,7 @@ static iso_status make_mask(matcher_walk *walk, walk_level *levels, uint32_t sta
     status = walk_nodes(&open, levels, 0, lexicon->n_nodes, (matcher_region){start, buffer->n},
                         allowed, &escapes);
     buffer->n = start;
+    walk->work = open.work;
   }
   if (status != ISO_OK) {
     free(mask);

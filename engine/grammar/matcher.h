@@ -15,8 +15,8 @@
 #include "engine/grammar/lexicon.h"
 
 enum {
-  MATCHER_MAX_DEPTH = 128,         /* open calls */
-  MATCHER_MAX_CONFIGURATIONS = 256 /* further ways of reading are given up */
+  MATCHER_MAX_DEPTH = 128,          /* open calls */
+  MATCHER_MAX_CONFIGURATIONS = 2048 /* with those on the way; further ones are given up */
 };
 
 /* Configurations, one after another: state, number of open calls, their states, outermost first. */

@@ -491,6 +491,28 @@ static void test_shelf_keeps_and_forgets(void **state) {
   iso_grammar_release(again);
 }
 
+/* As many alternatives as there can be, all of them open at once. */
+static void test_many_alternatives(void **state) {
+  (void)state;
+  char *schema = malloc(1 << 16), text[64];
+  size_t n = 0;
+  assert_non_null(schema);
+  n += (size_t)sprintf(schema, "{\"type\":\"array\",\"items\":{\"anyOf\":[");
+  for (int i = 0; i < 256; i++)
+    n += (size_t)sprintf(
+        schema + n,
+        "%s{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"string\"},\"k%d\":{"
+        "\"type\":\"null\"}}}",
+        i ? "," : "", i);
+  sprintf(schema + n, "]}}");
+  for (int i = 0; i < 256; i += 51) {
+    snprintf(text, sizeof text, "[{\"a\":\"x\",\"k%d\":null},{\"k%d\":null}]", i, 255 - i);
+    assert_true(takes(schema, text));
+  }
+  walk(schema, 1);
+  free(schema);
+}
+
 /* Ways to be slow: each is refused, or answered within the bounds. */
 static void test_many_ways_at_once(void **state) {
   (void)state;
@@ -525,6 +547,7 @@ int main(void) {
       cmocka_unit_test(test_allowed_tokens_are_those_that_lead_on),
       cmocka_unit_test(test_depth),
       cmocka_unit_test(test_shelf_keeps_and_forgets),
+      cmocka_unit_test(test_many_alternatives),
       cmocka_unit_test(test_many_ways_at_once),
   };
   return cmocka_run_group_tests(tests, set_up, tear_down);
