@@ -28,9 +28,18 @@ static void every_scheme_is_right(void **state) {
     if (!iso_amx_tile_kernel(scheme))
       continue;
     bool super = iso_scheme_get_info(scheme)->block_elements >= 128;
-    check_matmul("matmul.tile.amx", 0, scheme, 32, 16, super ? 256 : 64, rounding);
+    check_matmul("matmul.tile.amx", 0, scheme, 16, 16, super ? 256 : 64, rounding);
     check_matmul("matmul.tile.amx", 0, scheme, 33, 131, super ? 768 : 704, rounding);
     check_matmul("matmul.tile.amx", 0, scheme, 257, 64, 512, rounding);
+  }
+}
+
+static void bf16_rows_are_those_of_f32(void **state) {
+  (void)state;
+  const iso_scheme schemes[] = {ISO_SCHEME_Q4_1, ISO_SCHEME_Q6_K, ISO_SCHEME_BF16};
+  for (int i = 0; can_run && i < 3; i++) {
+    check_bf16_rows("matmul.tile.amx", 0, schemes[i], 33, 131, 768);
+    check_bf16_rows("matmul.tile.amx", 0, schemes[i], 48, 128, 256);
   }
 }
 
@@ -93,10 +102,10 @@ static void few_or_odd_rows_are_left_to_others(void **state) {
   const iso_kernel *kernel = find_record("matmul.tile.amx");
   iso_op_arguments arguments = {.size = sizeof arguments, .op = ISO_OP_MATMUL};
   const char *detail = "";
-  arguments.inputs[0] = (iso_tensor){.scheme = ISO_SCHEME_F32, .n_dims = 2, .dims = {31, 64}};
+  arguments.inputs[0] = (iso_tensor){.scheme = ISO_SCHEME_F32, .n_dims = 2, .dims = {15, 64}};
   arguments.inputs[1] = (iso_tensor){.scheme = ISO_SCHEME_BF16, .n_dims = 2, .dims = {64, 64}};
   assert_int_equal(kernel->check(cpu.device, &arguments, &detail), ISO_REFUSED_SHAPE);
-  arguments.inputs[0].dims[0] = 32;
+  arguments.inputs[0].dims[0] = 16;
   assert_int_equal(kernel->check(cpu.device, &arguments, &detail), ISO_ACCEPTED);
   arguments.inputs[0].dims[1] = arguments.inputs[1].dims[1] = 96;
   assert_int_equal(kernel->check(cpu.device, &arguments, &detail), ISO_REFUSED_SHAPE);
@@ -105,6 +114,7 @@ static void few_or_odd_rows_are_left_to_others(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_scheme_is_right),
+      cmocka_unit_test(bf16_rows_are_those_of_f32),
       cmocka_unit_test(experts_are_right),
       cmocka_unit_test(few_or_odd_rows_are_left_to_others),
   };

@@ -26,7 +26,7 @@ static void every_scheme_is_right(void **state) {
     if (!iso_amx_tile8_kernel(scheme))
       continue;
     bool super = iso_scheme_get_info(scheme)->block_elements >= 128;
-    check_matmul("matmul.tile8.amx", 8, scheme, 16, 16, super ? 256 : 64, rounding);
+    check_matmul("matmul.tile8.amx", 8, scheme, 32, 16, super ? 256 : 64, rounding);
     check_matmul("matmul.tile8.amx", 8, scheme, 33, 131, super ? 768 : 704, rounding);
     check_matmul("matmul.tile8.amx", 8, scheme, 289, 64, 1024, rounding);
     /* So many columns that a call of the kernel has all rows. */
@@ -34,12 +34,60 @@ static void every_scheme_is_right(void **state) {
   }
 }
 
+static void bf16_rows_are_those_of_f32(void **state) {
+  (void)state;
+  const iso_scheme schemes[] = {ISO_SCHEME_Q8_0, ISO_SCHEME_Q4_K, ISO_SCHEME_BF16};
+  for (int i = 0; can_run && i < 3; i++) {
+    check_bf16_rows("matmul.tile8.amx", 8, schemes[i], 33, 131, 768);
+    check_bf16_rows("matmul.tile8.amx", 8, schemes[i], 48, 128, 256);
+  }
+  /* So many results that they are streamed. */
+  if (can_run)
+    check_bf16_rows("matmul.tile8.amx", 8, ISO_SCHEME_Q4_0, 520, 4096, 64);
+}
+
+/* A channel fifty times as large as the rest: what it costs the others. */
+static void a_large_channel_costs_little(void **state) {
+  (void)state;
+  if (!can_run)
+    return;
+  enum { M = 32, N = 64, K = 256, LARGE = 77 };
+  const iso_kernel *kernel = find_record("matmul.tile8.amx");
+  static float weights[N * K];
+  iso_buffer *packed = make_weight(ISO_SCHEME_Q8_0, 2, (const int64_t[]){N, K}, weights), *x, *y;
+  x = make_buffer(M * K * 4), y = make_buffer(M * N * 4);
+  float *x_values = (float *)(void *)x->data, *y_values = (float *)(void *)y->data;
+  for (int i = 0; i < M * K; i++)
+    x_values[i] = random_value() * (i % K == LARGE ? 50 : 1);
+  iso_matmul_attributes attributes = {sizeof attributes, 8};
+  iso_op_arguments arguments =
+      matmul_of(kernel, ISO_SCHEME_F32, x, packed, ISO_SCHEME_Q8_0, y, (const int64_t[]){M, N, K});
+  arguments.attributes = &attributes;
+  run(kernel, &arguments);
+  double errors = 0, squares = 0;
+  for (int i = 0; i < M; i++)
+    for (int j = 0; j < N; j++) {
+      double sum = 0, others = 0;
+      for (int k = 0; k < K; k++) {
+        double term = (double)x_values[i * K + k] * (double)weights[j * K + k];
+        sum += term;
+        others += k == LARGE ? 0 : term;
+      }
+      errors += pow((double)y_values[i * N + j] - sum, 2);
+      squares += others * others;
+    }
+  assert_true(sqrt(errors / squares) < 0.04);
+  iso_buffer *buffers[] = {packed, x, y};
+  for (int i = 0; i < 3; i++)
+    cpu.backend->memory->free(cpu.device, buffers[i]);
+}
+
 /* What is not finite shows in every product of its row, and in no other. */
 static void infinities_show(void **state) {
   (void)state;
   if (!can_run)
     return;
-  enum { M = 32, K = 512 };
+  enum { M = 32, K = 256 }; /* one stretch */
   const iso_product_kernel *kernel = iso_amx_tile8_kernel(ISO_SCHEME_Q8_0);
   static uint8_t values[M * K];
   static float scales[M * K / 32], x[K];
@@ -68,13 +116,15 @@ static void only_what_was_asked_for_is_rounded(void **state) {
   assert_int_equal(kernel->check(cpu.device, &arguments, &detail), ISO_REFUSED_ATTRIBUTE);
   attributes.operand_bits = 8;
   assert_int_equal(kernel->check(cpu.device, &arguments, &detail), ISO_ACCEPTED);
-  arguments.inputs[0].dims[0] = 15;
+  arguments.inputs[0].dims[0] = 31;
   assert_int_equal(kernel->check(cpu.device, &arguments, &detail), ISO_REFUSED_SHAPE);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_scheme_is_right),
+      cmocka_unit_test(bf16_rows_are_those_of_f32),
+      cmocka_unit_test(a_large_channel_costs_little),
       cmocka_unit_test(infinities_show),
       cmocka_unit_test(only_what_was_asked_for_is_rounded),
   };

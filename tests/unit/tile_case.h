@@ -123,6 +123,28 @@ static void check_row(iso_scheme scheme, const float *y, const float *x, const f
   }
 }
 
+/* A matmul of plain rows in `activation` and packed weights. */
+static iso_op_arguments matmul_of(const iso_kernel *kernel, iso_scheme activation, iso_buffer *x,
+                                  iso_buffer *weight, iso_scheme scheme, iso_buffer *y,
+                                  const int64_t shape[3]) {
+  int64_t m = shape[0], n = shape[1], k = shape[2], bytes = activation == ISO_SCHEME_F32 ? 4 : 2;
+  iso_op_arguments arguments = {
+      .size = sizeof arguments, .op = ISO_OP_MATMUL, .n_inputs = 3, .n_outputs = 1};
+  arguments.inputs[0] = (iso_tensor){.buffer = x,
+                                     .scheme = activation,
+                                     .n_dims = 2,
+                                     .dims = {m, k},
+                                     .strides = {k * bytes, bytes}};
+  arguments.inputs[1] = (iso_tensor){
+      .buffer = weight, .scheme = scheme, .layout = kernel->layout, .n_dims = 2, .dims = {n, k}};
+  arguments.outputs[0] = (iso_tensor){.buffer = y,
+                                      .scheme = activation,
+                                      .n_dims = 2,
+                                      .dims = {m, n},
+                                      .strides = {n * bytes, bytes}};
+  return arguments;
+}
+
 static void check_matmul(const char *record, uint32_t operand_bits, iso_scheme scheme, int64_t m,
                          int64_t n, int64_t k, rounding_of rounding) {
   const iso_kernel *kernel = find_record(record);
@@ -133,17 +155,9 @@ static void check_matmul(const char *record, uint32_t operand_bits, iso_scheme s
   for (int64_t i = 0; i < m * k; i++)
     x_values[i] = random_value();
   iso_matmul_attributes attributes = {sizeof attributes, operand_bits};
-  iso_op_arguments arguments = {.size = sizeof arguments,
-                                .op = ISO_OP_MATMUL,
-                                .n_inputs = 3,
-                                .n_outputs = 1,
-                                .attributes = &attributes};
-  arguments.inputs[0] = (iso_tensor){
-      .buffer = x, .scheme = ISO_SCHEME_F32, .n_dims = 2, .dims = {m, k}, .strides = {k * 4, 4}};
-  arguments.inputs[1] = (iso_tensor){
-      .buffer = packed, .scheme = scheme, .layout = kernel->layout, .n_dims = 2, .dims = {n, k}};
-  arguments.outputs[0] = (iso_tensor){
-      .buffer = y, .scheme = ISO_SCHEME_F32, .n_dims = 2, .dims = {m, n}, .strides = {n * 4, 4}};
+  iso_op_arguments arguments =
+      matmul_of(kernel, ISO_SCHEME_F32, x, packed, scheme, y, (const int64_t[]){m, n, k});
+  arguments.attributes = &attributes;
   run(kernel, &arguments);
   for (int64_t i = 0; i < m; i++)
     check_row(scheme, y_values + i * n, x_values + i * k, weights, n, k, rounding);
@@ -152,6 +166,43 @@ static void check_matmul(const char *record, uint32_t operand_bits, iso_scheme s
   iso_buffer *buffers[] = {packed, x, y};
   for (int i = 0; i < 3; i++)
     cpu.backend->memory->free(cpu.device, buffers[i]);
+  free(weights);
+}
+
+/* Rows of bf16 give what the same numbers in f32 give, rounded. */
+static void check_bf16_rows(const char *record, uint32_t operand_bits, iso_scheme scheme, int64_t m,
+                            int64_t n, int64_t k) {
+  const iso_kernel *kernel = find_record(record);
+  float *weights = malloc((size_t)(n * k) * sizeof(float));
+  iso_buffer *packed = make_weight(scheme, 2, (const int64_t[]){n, k}, weights), *x[2], *y[2];
+  iso_matmul_attributes attributes = {sizeof attributes, operand_bits};
+  for (int i = 0; i < 2; i++) {
+    x[i] = make_buffer((uint64_t)(m * k) * (i ? 2 : 4));
+    y[i] = make_buffer((uint64_t)(m * n) * (i ? 2 : 4));
+  }
+  for (int64_t i = 0; i < m * k; i++) {
+    float value = random_value();
+    iso_scheme_encode_row(ISO_SCHEME_BF16, &value, NULL, x[1]->data + 2 * i, 1);
+    iso_scheme_decode_row(ISO_SCHEME_BF16, x[1]->data + 2 * i, (float *)(void *)x[0]->data + i, 1);
+  }
+  for (int i = 0; i < 2; i++) {
+    iso_op_arguments arguments = matmul_of(kernel, i ? ISO_SCHEME_BF16 : ISO_SCHEME_F32, x[i],
+                                           packed, scheme, y[i], (const int64_t[]){m, n, k});
+    arguments.attributes = &attributes;
+    run(kernel, &arguments);
+  }
+  for (int64_t i = 0; i < m * n; i++) {
+    uint16_t rounded;
+    iso_scheme_encode_row(ISO_SCHEME_BF16, (float *)(void *)y[0]->data + i, NULL, &rounded, 1);
+    assert_memory_equal(&rounded, y[1]->data + 2 * i, 2);
+  }
+  for (int i = 0; i < 64; i++)
+    assert_int_equal(y[1]->data[m * n * 2 + i], 0xff);
+  for (int i = 0; i < 2; i++) {
+    cpu.backend->memory->free(cpu.device, x[i]);
+    cpu.backend->memory->free(cpu.device, y[i]);
+  }
+  cpu.backend->memory->free(cpu.device, packed);
   free(weights);
 }
 

@@ -54,13 +54,25 @@ iso_panel iso_activations_panel(const iso_product_kernel *kernel,
   return panel;
 }
 
+/* Calls PREPARE for each stretch of a row. */
+#define PREPARE_STRETCHES(PREPARE, kernel, activations, row, x)                                    \
+  do {                                                                                             \
+    int64_t in_panel_ = (row) % (kernel)->panel_rows, all_ = (activations)->elements;              \
+    for (int64_t k_ = 0; k_ < all_; k_ += (activations)->stretch) {                                \
+      int64_t rest_ = all_ - k_;                                                                   \
+      iso_panel panel_ = iso_activations_panel(kernel, activations, (row)-in_panel_, k_);          \
+      PREPARE(kernel, (x) + k_, rest_ < (activations)->stretch ? rest_ : (activations)->stretch,   \
+              in_panel_, &panel_);                                                                 \
+    }                                                                                              \
+  } while (0)
+
 void iso_activations_prepare(const iso_product_kernel *kernel, const iso_activations *activations,
                              int64_t row, const float *x) {
-  int64_t in_panel = row % kernel->panel_rows;
-  for (int64_t k = 0; k < activations->elements; k += activations->stretch) {
-    int64_t rest = activations->elements - k;
-    iso_panel panel = iso_activations_panel(kernel, activations, row - in_panel, k);
-    kernel->prepare(kernel, x + k, rest < activations->stretch ? rest : activations->stretch,
-                    in_panel, &panel);
-  }
+  PREPARE_STRETCHES(kernel->prepare, kernel, activations, row, x);
+}
+
+void iso_activations_prepare_bf16(const iso_product_kernel *kernel,
+                                  const iso_activations *activations, int64_t row,
+                                  const uint16_t *x) {
+  PREPARE_STRETCHES(kernel->prepare_bf16, kernel, activations, row, x);
 }

@@ -7,8 +7,10 @@
 /* Most activation rows that one expanded stretch is used for, and the least worth expanding. */
 #define MAX_CHUNK_ROWS 512
 #define MIN_CHUNK_ROWS 32
-/* Items a thread should get at least, so that threads end together. */
+/* Items a thread should get at least, so that threads end together; fewer where the first tile of
+ * an item is made while nothing is multiplied, and activations come from the third-level cache. */
 #define ITEMS_PER_THREAD 8
+#define ITEMS_AHEAD_PER_THREAD 4
 /* Weight bytes that are worth waking one more thread for, and those of an item with few rows. */
 #define BYTES_PER_THREAD (INT64_C(16) << 10)
 #define BYTES_PER_ITEM (INT64_C(32) << 10)
@@ -16,6 +18,9 @@
 #define PRIVATE_ELEMENTS 16384
 /* Results of a row that are stored at once, when there are few rows: whole groups. */
 #define STORE_FEATURES 64
+/* Results larger than caches of a core are stored past them: to fetch lines that will be
+ * overwritten took a fifth of the time. */
+#define STREAMED_BYTES (INT64_C(4) << 20)
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -43,6 +48,12 @@ static int64_t item_groups_of(const iso_product_kernel *kernel) {
   return (int64_t)kernel->tile_groups * (kernel->item_tiles ? kernel->item_tiles : 1);
 }
 
+/* Expanded tiles: one, or one that is multiplied, one that is made, and scratch of that. */
+static uint64_t tile_memory(const iso_product_kernel *kernel) {
+  uint64_t tile = aligned(kernel->tile_bytes);
+  return kernel->advance ? 2 * tile + aligned(kernel->scratch_bytes) : tile;
+}
+
 static scratch_layout scratch_of(const iso_product_kernel *kernel, const iso_packed_shape *shape,
                                  int64_t rows, int64_t n_segments) {
   scratch_layout layout = {.activations = aligned((uint64_t)shape->elements * sizeof(float))};
@@ -51,7 +62,7 @@ static scratch_layout scratch_of(const iso_product_kernel *kernel, const iso_pac
   int64_t chunk = parts(least(rows, MAX_CHUNK_ROWS), kernel->panel_rows) * kernel->panel_rows;
   layout.tile =
       layout.activations + activation_bytes(kernel, own_rows, shape->elements, n_segments);
-  layout.sums = layout.tile + aligned(kernel->tile_bytes);
+  layout.sums = layout.tile + tile_memory(kernel);
   layout.total = layout.sums + (uint64_t)(chunk * width) * sizeof(float);
   return layout;
 }
@@ -96,14 +107,23 @@ static iso_activations activations_of(const product_worker *worker,
 
 /* ---- Rows in and out ------------------------------------------------------------------------ */
 
-/* Row `row` of the product as f32: in place, or decoded to `buffer`. */
-static const float *read_row(const iso_product *product, int64_t row, float *buffer) {
-  const iso_tensor *x = product->x;
-  const void *source = iso_cpu_row(x, product->x_rows ? product->x_rows[row] : row);
-  if (x->scheme == ISO_SCHEME_F32)
+/* A row as f32: in place, or decoded to `buffer`. */
+static const float *read_row(const iso_product *product, const void *source, float *buffer) {
+  iso_scheme scheme = product->x->scheme;
+  if (scheme == ISO_SCHEME_F32)
     return source;
-  product->kernel->load(x->scheme, source, buffer, product->shape.elements);
+  product->kernel->load(scheme, source, buffer, product->shape.elements);
   return buffer;
+}
+
+static void prepare_row(const iso_product *product, const iso_activations *activations, int64_t row,
+                        int64_t x_row, float *buffer) {
+  const iso_tensor *x = product->x;
+  const void *source = iso_cpu_row(x, product->x_rows ? product->x_rows[x_row] : x_row);
+  if (x->scheme == ISO_SCHEME_BF16 && product->kernel->prepare_bf16)
+    iso_activations_prepare_bf16(product->kernel, activations, row, source);
+  else
+    iso_activations_prepare(product->kernel, activations, row, read_row(product, source, buffer));
 }
 
 /* Stores values [first, first + count) of a row, those past the last feature left out, with the
@@ -140,8 +160,7 @@ static void prepare_panels(const product_worker *worker, uint32_t thread, uint32
     int64_t row_end = least(segment->rows, (end - panel) * panel_rows);
     iso_activations activations = activations_of(worker, segment);
     for (; row < row_end; row++)
-      iso_activations_prepare(product->kernel, &activations, row,
-                              read_row(product, segment->first + row, buffer));
+      prepare_row(product, &activations, row, segment->first + row, buffer);
     panel += count;
   }
 }
@@ -187,47 +206,142 @@ static inline __attribute__((always_inline)) void prefetch_lines(const uint8_t *
     __builtin_prefetch(packed + at, 0, 2);
 }
 
-/* Rows [row, row_end) of a segment, and the stretch of them that a tile is multiplied with. */
-typedef struct tile_rows {
+/* What an item multiplies: groups [group, group_end) times rows [row, row_end) of a segment. */
+typedef struct item_work {
+  const product_worker *worker;
   const iso_product_segment *segment;
   iso_activations activations;
-  int64_t row, row_end, k, count;
-} tile_rows;
+  int64_t row, row_end, group, group_end;
+} item_work;
 
-/* A stretch of a tile of groups times rows. Sums of a panel are stored while they are in the
- * first-level cache. */
-static void run_stretch(const product_worker *worker, const tile_rows *rows, int64_t group,
-                        float *sums) {
-  const iso_product *product = worker->job->product;
+/* Where an item is: a tile of groups and a stretch. All tiles use a stretch before the next one. */
+typedef struct item_place {
+  int64_t group, k;
+} item_place;
+
+static const iso_product *product_of(const item_work *item) { return item->worker->job->product; }
+
+/* Goes to the next place. False past the last one: then it is where another item of this thread
+ * may begin. */
+static bool next_place(const item_work *item, item_place *place) {
+  const iso_product *product = product_of(item);
+  place->group += product->kernel->tile_groups;
+  if (place->group < item->group_end)
+    return true;
+  place->group = item->group;
+  place->k += product->kernel->stretch_elements;
+  if (place->k < product->shape.elements)
+    return true;
+  int64_t width = item->group_end - item->group;
+  *place = (item_place){item->group + width * iso_cpu_pool_size(item->worker->job->pool), 0};
+  return false;
+}
+
+static const uint8_t *codes_at(const item_work *item, item_place place) {
+  const iso_packed_shape *shape = &product_of(item)->shape;
+  return item->segment->weight + (uint64_t)place.group * shape->group_bytes +
+         iso_packed_step_offset(shape, place.k / shape->block_elements);
+}
+
+static int64_t elements_at(const item_work *item, item_place place) {
+  const iso_product *product = product_of(item);
+  return least(product->kernel->stretch_elements, product->shape.elements - place.k);
+}
+
+static int64_t groups_at(const item_work *item, item_place place) {
+  const iso_product *product = product_of(item);
+  return least(product->kernel->tile_groups, product->shape.groups - place.group);
+}
+
+/* Where the sums of a whole tile are rows of results as they are: those of row `row`, or NULL. */
+static uint8_t *results_at(const item_work *item, item_place place, int64_t row,
+                           iso_product_call *call) {
+  const iso_product *product = product_of(item);
+  const iso_tensor *y = product->y;
+  int64_t first = place.group * product->shape.group_rows, n = y->n_dims;
+  int64_t width = product->kernel->tile_groups * product->shape.group_rows;
+  call->out_is_bf16 = y->scheme == ISO_SCHEME_BF16;
+  bool last = place.k + call->count == product->shape.elements;
+  bool dense = n == 2 || (n == 3 && y->strides[0] == y->dims[1] * y->strides[1]);
+  if (!product->kernel->advance || !last || !dense || product->bias || product->y_rows ||
+      first + width > product->shape.rows || !(call->out_is_bf16 || y->scheme == ISO_SCHEME_F32))
+    return NULL;
+  call->out_stride = y->strides[n - 2];
+  uint8_t *out = iso_cpu_row(y, item->segment->first + row);
+  out += first * y->strides[n - 1];
+  call->out_is_streamed = ((uintptr_t)out | (uintptr_t)call->out_stride) % 64 == 0 &&
+                          product->rows * call->out_stride >= STREAMED_BYTES;
+  return out;
+}
+
+/* One tile and stretch times all rows. Sums of a call are stored while they are in the caches. */
+static void run_place(const item_work *item, item_place place, const uint8_t *tile, float *sums,
+                      iso_ahead *ahead) {
+  const iso_product *product = product_of(item);
   const iso_product_kernel *kernel = product->kernel;
   const iso_packed_shape *shape = &product->shape;
-  int64_t n_groups = least(kernel->tile_groups, shape->groups - group), k = rows->k;
   int64_t width = kernel->tile_groups * shape->group_rows, panel_rows = kernel->panel_rows;
   int64_t call_rows = kernel->call_rows ? kernel->call_rows : panel_rows;
-  uint64_t calls = (uint64_t)parts(rows->row_end - rows->row, call_rows);
-  uint8_t *stretches = worker->scratch + worker->job->layout.tile;
-  const uint8_t *first = rows->segment->weight + (uint64_t)group * shape->group_bytes;
-  const uint8_t *packed = first + iso_packed_step_offset(shape, k / shape->block_elements);
-  const uint8_t *tile = kernel->expand ? stretches : packed;
-  for (int64_t i = 0; kernel->expand && i < n_groups; i++)
-    kernel->expand(first + (uint64_t)i * shape->group_bytes, k, rows->count,
-                   stretches + (uint64_t)i * kernel->stretch_stride);
-  uint64_t ahead = iso_packed_step_offset(shape, rows->count / shape->block_elements);
-  uint64_t ahead_end = 2 * ahead, ahead_part = ahead / calls / 64 * 64 + 64;
-  for (int64_t at = rows->row; at < rows->row_end; at += call_rows, ahead += ahead_part) {
-    int64_t count = least(call_rows, rows->row_end - at);
-    float *panel_sums = sums + (at - rows->row) * width;
-    for (int64_t i = 0; i < n_groups; i++)
-      prefetch_lines(packed + (uint64_t)i * shape->group_bytes, ahead, ahead_end, ahead_part);
-    iso_panel panel = iso_activations_panel(kernel, &rows->activations, at, k);
+  uint64_t calls = (uint64_t)parts(item->row_end - item->row, call_rows);
+  iso_product_call call = {.stretches = tile, .stride = kernel->stretch_stride, .ahead = ahead};
+  call.n_groups = groups_at(item, place);
+  call.count = elements_at(item, place);
+  call.first = place.k == 0;
+  const uint8_t *packed = codes_at(item, place);
+  uint64_t next = iso_packed_step_offset(shape, call.count / shape->block_elements);
+  uint64_t next_end = 2 * next, next_part = next / calls / 64 * 64 + 64;
+  for (int64_t at = item->row; at < item->row_end; at += call_rows, next += next_part) {
+    int64_t count = least(call_rows, item->row_end - at);
+    for (int64_t i = 0; !ahead && i < call.n_groups; i++)
+      prefetch_lines(packed + (uint64_t)i * shape->group_bytes, next, next_end, next_part);
+    iso_panel panel = iso_activations_panel(kernel, &item->activations, at, place.k);
     if (kernel->call_rows)
       panel.rows = parts(count, panel_rows) * panel_rows;
-    if (k == 0)
-      memset(panel_sums, 0, (size_t)(panel.rows * width) * sizeof(float));
-    kernel->many(tile, kernel->stretch_stride, n_groups, rows->count, &panel, panel_sums);
-    for (int64_t r = 0; k + rows->count == shape->elements && r < count; r++)
-      store_row(product, rows->segment->first + at + r, group * shape->group_rows, width,
-                panel_sums + r * width);
+    call.panel = &panel;
+    call.sums = sums + (at - item->row) * width;
+    call.out = results_at(item, place, at, &call);
+    call.out_rows = count;
+    kernel->many(&call);
+    for (int64_t r = 0; !call.out && place.k + call.count == shape->elements && r < count; r++)
+      store_row(product, item->segment->first + at + r, place.group * shape->group_rows, width,
+                call.sums + r * width);
+  }
+}
+
+/* The expansion of a place's tile to `out`, or what brings its codes near. */
+static iso_ahead ahead_of(const item_work *item, item_place place, uint8_t *out, uint8_t *scratch) {
+  const iso_product_kernel *kernel = product_of(item)->kernel;
+  iso_ahead ahead = {.out = out, .scratch = scratch, .begin = place.k};
+  ahead.group_bytes = product_of(item)->shape.group_bytes;
+  ahead.groups = item->segment->weight + (uint64_t)place.group * ahead.group_bytes;
+  ahead.n_groups = groups_at(item, place);
+  ahead.count = elements_at(item, place);
+  ahead.units = ahead.n_groups * ahead.count / 32 * kernel->ahead_units;
+  const uint8_t *codes = codes_at(item, place);
+  next_place(item, &place);
+  ahead.later = codes_at(item, place) - codes;
+  return ahead;
+}
+
+/* Every place of an item, with its next tile made meanwhile. */
+static void run_ahead(const item_work *item, float *sums, int64_t tile_sums) {
+  const iso_product *product = product_of(item);
+  const iso_product_kernel *kernel = product->kernel;
+  uint64_t tile_bytes = aligned(kernel->tile_bytes);
+  uint8_t *tiles[2] = {item->worker->scratch + item->worker->job->layout.tile}, *scratch;
+  tiles[1] = tiles[0] + tile_bytes;
+  scratch = tiles[1] + tile_bytes;
+  item_place place = {item->group, 0};
+  iso_ahead ahead = ahead_of(item, place, tiles[0], scratch);
+  kernel->advance(&ahead, tile_bytes ? ahead.units : 0);
+  bool more = true;
+  for (int turn = 0; more; turn ^= 1) {
+    item_place at = place;
+    more = next_place(item, &place);
+    ahead = more ? ahead_of(item, place, tiles[!turn], scratch) : (iso_ahead){0};
+    run_place(item, at, tile_bytes ? tiles[turn] : codes_at(item, at),
+              sums + (at.group - item->group) / kernel->tile_groups * tile_sums, &ahead);
+    kernel->advance(&ahead, tile_bytes ? ahead.units : 0);
   }
 }
 
@@ -236,16 +350,26 @@ static void run_many(const product_worker *worker, const iso_product_segment *se
                      int64_t row_end, int64_t group, int64_t group_end) {
   const iso_product *product = worker->job->product;
   const iso_product_kernel *kernel = product->kernel;
-  int64_t elements = product->shape.elements;
+  const iso_packed_shape *shape = &product->shape;
   int64_t tile_sums = parts(row_end - row, kernel->panel_rows) * kernel->panel_rows *
-                      kernel->tile_groups * product->shape.group_rows;
-  tile_rows rows = {segment, activations_of(worker, segment), row, row_end, 0, 0};
-  for (; rows.k < elements; rows.k += rows.count) {
-    float *sums = (float *)(void *)(worker->scratch + worker->job->layout.sums);
-    rows.count = least(kernel->stretch_elements, elements - rows.k);
-    for (int64_t at = group; at < group_end; at += kernel->tile_groups, sums += tile_sums)
-      run_stretch(worker, &rows, at, sums);
+                      kernel->tile_groups * shape->group_rows;
+  float *sums = (float *)(void *)(worker->scratch + worker->job->layout.sums);
+  uint8_t *tile = worker->scratch + worker->job->layout.tile;
+  item_work item = {worker, segment,  activations_of(worker, segment), row, row_end,
+                    group,  group_end};
+  if (kernel->advance) {
+    run_ahead(&item, sums, tile_sums);
+    return;
   }
+  for (item_place place = {group, 0}; place.k < shape->elements;
+       place.k += kernel->stretch_elements)
+    for (place.group = group; place.group < group_end; place.group += kernel->tile_groups) {
+      for (int64_t i = 0; kernel->expand && i < groups_at(&item, place); i++)
+        kernel->expand(segment->weight + (uint64_t)(place.group + i) * shape->group_bytes, place.k,
+                       elements_at(&item, place), tile + (uint64_t)i * kernel->stretch_stride);
+      run_place(&item, place, kernel->expand ? tile : codes_at(&item, place),
+                sums + (place.group - group) / kernel->tile_groups * tile_sums, NULL);
+    }
 }
 
 /* ---- Items ------------------------------------------------------------------------------------
@@ -285,10 +409,12 @@ static uint32_t plan_items(product_job *job, iso_product *product) {
     used += product->segments[s].rows > 0;
   }
   uint32_t n_threads = iso_cpu_threads_for(job->pool, work, BYTES_PER_THREAD);
+  int64_t wanted =
+      n_threads * (product->kernel->advance ? ITEMS_AHEAD_PER_THREAD : ITEMS_PER_THREAD);
   uint64_t offset = 0;
   for (int64_t s = 0; s < product->n_segments; s++) {
     iso_product_segment *segment = &product->segments[s];
-    cut_segment(product, segment, most(1, (int64_t)n_threads * ITEMS_PER_THREAD / most(1, used)));
+    cut_segment(product, segment, most(1, wanted / most(1, used)));
     segment->activation_offset = offset;
     offset += iso_activations_bytes(product->kernel, segment->rows, shape->elements);
     segment->first_item = job->n_items;

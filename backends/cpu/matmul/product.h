@@ -71,6 +71,9 @@ typedef struct iso_product_kernel iso_product_kernel;
 typedef void (*iso_product_prepare)(const iso_product_kernel *kernel, const float *x, int64_t count,
                                     int64_t row, const iso_panel *panel);
 
+typedef void (*iso_product_prepare_bf16)(const iso_product_kernel *kernel, const uint16_t *x,
+                                         int64_t count, int64_t row, const iso_panel *panel);
+
 /* out[r * out_stride + i] = row r of a panel, all elements, times row i of consecutive groups. */
 typedef void (*iso_product_few)(const iso_packed_shape *shape, const uint8_t *groups,
                                 int64_t n_groups, const iso_panel *panel, float *out,
@@ -80,12 +83,41 @@ typedef void (*iso_product_few)(const iso_packed_shape *shape, const uint8_t *gr
 typedef void (*iso_product_expand)(const uint8_t *group, int64_t begin, int64_t count,
                                    uint8_t *out_stretch);
 
-/* sums[r * tile_groups * group_rows + i] += row r of a panel times row i of a tile of up to
- * tile_groups stretches, `stride` bytes from each other, over `count` elements. Columns past
- * n_groups may get anything. With call_rows, `panel` is that many panels at most, one after the
- * other. */
-typedef void (*iso_product_many)(const uint8_t *stretches, uint64_t stride, int64_t n_groups,
-                                 int64_t count, const iso_panel *panel, float *sums);
+/* A stretch of a tile that is expanded, or only brought near, unit by unit while the tile before it
+ * is multiplied: vectors and memory have little to do then. */
+typedef struct iso_ahead {
+  const uint8_t *groups; /* packed, `group_bytes` from each other */
+  uint64_t group_bytes;
+  int64_t n_groups, begin, count; /* of elements */
+  int64_t later;                  /* bytes from these codes to those that are needed next */
+  uint8_t *out, *scratch;         /* stretch_stride bytes a group; scratch_bytes */
+  int64_t unit, units;            /* done, and in all */
+} iso_ahead;
+
+/* Does the next `units` units, or what is left. */
+typedef void (*iso_product_advance)(iso_ahead *ahead, int64_t units);
+
+/* A panel, or with call_rows as many as those rows at most, one after the other, times a tile of up
+ * to tile_groups stretches, over `count` elements. */
+typedef struct iso_product_call {
+  const uint8_t *stretches;
+  uint64_t stride; /* bytes from one to the next */
+  int64_t n_groups, count;
+  const iso_panel *panel;
+  bool first; /* stretch of the row: sums start from zero */
+  /* sums[r * tile_groups * group_rows + i] of row r and row i of the tile: what was summed up, to
+   * which this is added. Columns past n_groups may get anything. */
+  float *sums;
+  /* Kernels with `advance`: where the sums go instead, after the last stretch; NULL for nowhere.
+   * `out_rows` rows of f32 or bf16, `out_stride` bytes from each other; in lines of 64 bytes that
+   * should not stay in caches. */
+  uint8_t *out;
+  int64_t out_rows, out_stride;
+  bool out_is_bf16, out_is_streamed;
+  iso_ahead *ahead; /* what to do meanwhile; NULL for nothing */
+} iso_product_call;
+
+typedef void (*iso_product_many)(const iso_product_call *call);
 
 struct iso_product_kernel {
   uint32_t panel_rows;       /* at most ISO_MAX_PANEL_ROWS */
@@ -101,9 +133,15 @@ struct iso_product_kernel {
   uint32_t stretch_elements; /* that `expand` and `many` take at a time, at most */
   uint32_t stretch_stride;   /* bytes from one expanded group of a tile to the next */
   uint32_t tile_bytes;       /* of an expanded tile */
+  uint32_t ahead_units;      /* a group and 32 elements, of `advance` */
+  uint32_t scratch_bytes;    /* of `advance` */
   iso_product_prepare prepare;
+  iso_product_prepare_bf16 prepare_bf16; /* of bf16 values; NULL: by way of f32 */
   iso_product_few few;
-  iso_product_expand expand; /* NULL: `many` takes the packed codes as they are */
+  /* How a stretch is decoded: by `expand` before it is used, or by `advance` while the one before
+   * is; where there is neither stretch_stride, `many` takes the packed codes as they are. */
+  iso_product_expand expand;
+  iso_product_advance advance;
   iso_product_many many;
   /* Rows of float schemes to f32 and back. */
   void (*load)(iso_scheme scheme, const void *row, float *out_values, int64_t count);
@@ -165,9 +203,12 @@ iso_activations iso_activations_at(const iso_product_kernel *kernel, void *memor
  * multiple of the stretch) on. */
 iso_panel iso_activations_panel(const iso_product_kernel *kernel,
                                 const iso_activations *activations, int64_t row, int64_t element);
-/* Prepares row `row` from its f32 values. */
+/* Prepares row `row` from its f32 values, or its bf16 ones where the kernel takes those. */
 void iso_activations_prepare(const iso_product_kernel *kernel, const iso_activations *activations,
                              int64_t row, const float *x);
+void iso_activations_prepare_bf16(const iso_product_kernel *kernel,
+                                  const iso_activations *activations, int64_t row,
+                                  const uint16_t *x);
 
 /* ---- The driver ------------------------------------------------------------------------------ */
 

@@ -39,9 +39,11 @@ DEFINE_PRODUCT(amx_tile, iso_amx_tile_kernel)
 DEFINE_MATMUL(avx512_integer8, iso_avx512_integer_kernel8)
 DEFINE_MATMUL(amx_tile8, iso_amx_tile8_kernel)
 
-/* Rows from which on tiles are worth requantizing weights for, to 15 bits and to 8. */
-#define TILE_MIN_ROWS 32
-#define TILE8_MIN_ROWS 16
+/* Rows from which on tiles are worth requantizing weights for, to 15 bits and, as rotation takes
+ * longer, to 8; and rows of an expert on average. */
+#define TILE_MIN_ROWS 16
+#define TILE8_MIN_ROWS 32
+#define TILE_MIN_EXPERT_ROWS 32
 
 static iso_refusal check_tile(const iso_device *device, const iso_op_arguments *arguments,
                               int64_t rows, int64_t min_rows, const char **out_detail) {
@@ -85,14 +87,13 @@ static iso_refusal check_tile_matmul(const iso_device *device, const iso_op_argu
                     out_detail);
 }
 
-/* Rows of an expert on average. */
 static iso_refusal check_tile_grouped(const iso_device *device, const iso_op_arguments *arguments,
                                       const char **out_detail) {
   const iso_tensor *experts = &arguments->inputs[2];
   int64_t n_experts = arguments->inputs[1].dims[0];
   return check_tile(device, arguments,
-                    n_experts ? experts->dims[0] * experts->dims[1] / n_experts : 0, TILE_MIN_ROWS,
-                    out_detail);
+                    n_experts ? experts->dims[0] * experts->dims[1] / n_experts : 0,
+                    TILE_MIN_EXPERT_ROWS, out_detail);
 }
 #endif
 

@@ -34,11 +34,13 @@
 #pragma GCC optimize("O1")
 #endif
 
+#include "backends/cpu/matmul/tile_product.inc"
+
 #include "backends/cpu/matmul/tile_codes.inc"
 
 #define PANEL_STEP_BYTES (2 * TILE_BYTES)
-/* Rows of a call. */
-#define CALL_ROWS 96
+/* Rows of a call, over which vectors overlap with products. */
+#define CALL_ROWS 512
 
 /* ---- BF16 weights --------------------------------------------------------------------------- */
 
@@ -68,20 +70,32 @@ static void bf16_prepare(const iso_product_kernel *kernel, const float *x, int64
   }
 }
 
-static void bf16_many(const uint8_t *weights, uint64_t stride, int64_t n_groups, int64_t count,
-                      const iso_panel *panel, float *sums) {
-  (void)stride, (void)n_groups;
-  bf16_panels(weights, count, 2, panel, sums);
-}
+static void bf16_many(const iso_product_call *call) { bf16_rows(TILE_BF16_PAIRS, call); }
 
 /* ---- Quantized activations ------------------------------------------------------------------ */
+
+/* Elements that share a scale on both sides, and of a step. */
+#define STRETCH 256
+#define STEP 64
+
+/* The largest magnitude of `count` numbers, which are whole vectors, found among the bits: NaN is
+ * above infinity, and nothing that is not finite gets lost. */
+INLINE float largest_magnitude(const float *x, int64_t count) {
+  const vec magnitude = vec_all_int(0x7fffffff);
+  vec largest = vec_zero();
+  for (int64_t k = 0; k < count; k += 16)
+    largest = _mm512_max_epi32(largest, vec_and(vec_load(x + k), magnitude));
+  int32_t bits = _mm512_reduce_max_epi32(largest);
+  float result;
+  memcpy(&result, &bits, sizeof result);
+  return result;
+}
 
 /* An expanded stretch of a group: for each step a tile of high and one of low planes, then the
  * scales of 16 columns. */
 #define STRETCH_CODES (STRETCH / STEP * 2 * TILE_BYTES)
 #define STRETCH_BYTES (STRETCH_CODES + 64)
-#define TILE_GROUPS 2
-#define WIDTH (TILE_GROUPS * GROUP)
+#define GROUPS 2
 
 /* A row of a panel: its scale is that of the stretch, in the panel's first scales. */
 static void int8_prepare(const iso_product_kernel *kernel, const float *x, int64_t count,
@@ -106,9 +120,26 @@ static void int8_prepare(const iso_product_kernel *kernel, const float *x, int64
 
 /* ---- Quantized weights ---------------------------------------------------------------------- */
 
-/* Every other byte of two vectors of words in -127 .. 127, put together. */
-INLINE vec join_bytes(vec even, vec odd) {
-  return _mm512_mask_blend_epi8(0xaaaaaaaaaaaaaaaa, even, _mm512_slli_epi16(odd, 8));
+/* A bound on the magnitudes of a portion's weights, for codes of 0 to `top` where there are
+ * minimums, and NaN or 0. */
+INLINE void bound_portion(scheme_traits traits, int top, const uint8_t *halves,
+                          const uint8_t *portion, vecf *bound, vecf *poison) {
+  const vecf center = _mm512_set1_ps((float)center_of(traits));
+  int n_subs = traits.parts * 32 / traits.sub;
+#pragma GCC unroll 8
+  for (int sub = 0; sub < n_subs; sub++) {
+    vecf scale, minimum;
+    traits.scales(halves, portion, 0, sub, &scale, &minimum);
+    vecf reach = vecf_mul(scale, center);
+    *poison = vecf_fma(vecf_zero(), reach, *poison);
+    *bound = _mm512_max_ps(*bound, _mm512_abs_ps(reach));
+    if (traits.minimum) {
+      *poison = vecf_fma(vecf_zero(), minimum, *poison);
+      *bound = _mm512_max_ps(*bound, _mm512_abs_ps(minimum));
+      vecf last = vecf_fma(scale, _mm512_set1_ps((float)top), minimum);
+      *bound = _mm512_max_ps(*bound, _mm512_abs_ps(last));
+    }
+  }
 }
 
 /* Four codes of each row as 15-bit values and those as planes. A word of `ratio` is
@@ -130,105 +161,91 @@ INLINE void requantize_quad(vec codes, int center, int shift, vec ratio, vec min
   vec_store(out_low, join_bytes(low[0], low[1]));
 }
 
-INLINE void requantize_portion(scheme_traits traits, const uint8_t *halves, const uint8_t *portion,
-                               vecf inverse, uint8_t *out, int64_t k) {
-  const int center = center_of(traits);
+INLINE void requantize_part(scheme_traits traits, const packed_part *from, int part, vecf inverse,
+                            uint8_t *high) {
+  const int center = center_of(traits), subs = 32 / traits.sub;
   /* Shifted codes have 15 bits with the sign. */
   const int shift = __builtin_clz((unsigned)center) - 17;
   const vecf unit = _mm512_set1_ps((float)(1 << (15 - shift)));
-#pragma GCC unroll 4
-  for (int part = 0; part < traits.parts; part++, k += 32) {
-    vec codes[8];
-    traits.codes(portion + traits.byte_bytes, part, codes);
-    uint8_t *high = out + k / STEP * 2 * TILE_BYTES + k % STEP / 4 * 64;
-    int subs = 32 / traits.sub;
+  vec codes[8];
+  traits.codes(from->portion + traits.byte_bytes, part, codes);
 #pragma GCC unroll 2
-    for (int s = 0; s < subs; s++) {
-      vecf scale, minimum;
-      traits.scales(halves, portion, 0, part * subs + s, &scale, &minimum);
-      scale = vecf_mul(scale, inverse);
-      vec added = vec_zero();
-      if (traits.minimum)
-        added =
-            both_words(vecf_fma(scale, _mm512_set1_ps((float)center), vecf_mul(minimum, inverse)));
-      vec ratio = both_words(vecf_mul(scale, unit));
-      int end = (s + 1) * traits.sub / 4;
+  for (int s = 0; s < subs; s++) {
+    vecf scale, minimum;
+    traits.scales(from->halves, from->portion, 0, part * subs + s, &scale, &minimum);
+    scale = vecf_mul(scale, inverse);
+    vec added = vec_zero();
+    if (traits.minimum)
+      added =
+          both_words(vecf_fma(scale, _mm512_set1_ps((float)center), vecf_mul(minimum, inverse)));
+    vec ratio = both_words(vecf_mul(scale, unit));
+    int end = (s + 1) * traits.sub / 4;
 #pragma GCC unroll 8
-      for (int j = s * traits.sub / 4; j < end; j++)
-        requantize_quad(codes[j], center, shift, ratio, added, high + j * 64,
-                        high + TILE_BYTES + j * 64);
-    }
+    for (int j = s * traits.sub / 4; j < end; j++)
+      requantize_quad(codes[j], center, shift, ratio, added, high + j * 64,
+                      high + TILE_BYTES + j * 64);
   }
 }
 
-/* The bound is for a little more than the largest code, so that ratios have 15 bits. */
-INLINE void expand(scheme_traits traits, const uint8_t *group, int64_t begin, int64_t count,
-                   uint8_t *out) {
-  expand_stretch(traits, 2 * center_of(traits), (float)ISO_ACTIVATION_MAXIMUM, requantize_portion,
-                 group, begin, count, out, (float *)(void *)(out + STRETCH_CODES));
+/* The scale of a stretch a column, NaN where the stretch has such a number, and its inverse. The
+ * bound is for a little more than the largest code, so that ratios have 15 bits. */
+INLINE vecf scale_stretch(scheme_traits traits, const uint8_t *group, int64_t begin, int64_t count,
+                          uint8_t *out) {
+  vecf bound = vecf_zero(), poison = vecf_zero();
+  for (int64_t k = begin; k < begin + count; k += 32 * traits.parts) {
+    packed_part from = part_at(traits, group, k);
+    bound_portion(traits, 2 * center_of(traits), from.halves, from.portion, &bound, &poison);
+  }
+  const vecf most = _mm512_set1_ps((float)ISO_ACTIVATION_MAXIMUM);
+  __mmask16 some = _mm512_cmp_ps_mask(bound, _mm512_set1_ps(1e-30f), _CMP_NLT_UQ);
+  vecf_store((float *)(void *)(out + STRETCH_CODES),
+             _mm512_add_ps(_mm512_maskz_div_ps(some, bound, most), poison));
+  return _mm512_maskz_div_ps(some, most, bound);
+}
+
+INLINE void advance(scheme_traits traits, iso_ahead *ahead, int64_t units) {
+  vecf *inverse = (vecf *)(void *)ahead->scratch;
+  const int64_t parts = ahead->count / 32;
+  for (; units > 0 && ahead->unit < ahead->units; units--, ahead->unit++) {
+    int64_t group = ahead->unit / parts, at = ahead->unit % parts;
+    const uint8_t *codes = ahead->groups + (uint64_t)group * ahead->group_bytes;
+    uint8_t *out = ahead->out + group * STRETCH_BYTES;
+    if (at == 0)
+      *inverse = scale_stretch(traits, codes, ahead->begin, ahead->count, out);
+    packed_part from = part_at(traits, codes, ahead->begin + 32 * at);
+    uint8_t *high = out + at / 2 * 2 * TILE_BYTES + at % 2 * (TILE_BYTES / 2);
+    PREFETCH_LATER(traits, from, ahead->later);
+#define REQUANTIZE(part) requantize_part(traits, &from, part, *inverse, high)
+    WITH_CONSTANT_PART(traits, from.part, REQUANTIZE);
+#undef REQUANTIZE
+  }
 }
 
 /* ---- Quantized products --------------------------------------------------------------------- */
 
-/* 16 rows times a group: a tile of sums of high high, one of low high and one of high low. */
-INLINE void int8_sums(const uint8_t *x, const uint8_t *weights, int64_t count,
-                      int32_t out[3][TILE_BYTES / 4]) {
-  tile_zero(0);
-  tile_zero(1);
-  tile_zero(2);
-  for (int64_t k = 0; k < count; k += STEP, x += PANEL_STEP_BYTES, weights += 2 * TILE_BYTES) {
-    tile_load(3, x + TILE_BYTES, 64);
-    tile_load(4, weights, 64);
-    tile_dot_int8(1, 3, 4);
-    tile_load(3, x, 64);
-    tile_dot_int8(0, 3, 4);
-    tile_load(4, weights + TILE_BYTES, 64);
-    tile_dot_int8(2, 3, 4);
-  }
-  tile_store(0, out[0], 64);
-  tile_store(1, out[1], 64);
-  tile_store(2, out[2], 64);
-}
-
-/* Adds those sums, scaled, to the rows' own. A value is scale (high 2^7 + low) on both sides: one
- * of the 2^7 is in `scale`. */
-INLINE void add_sums(int32_t planes[3][TILE_BYTES / 4], vecf scale, const float *x_scales,
-                     float *sums) {
-#pragma GCC unroll 4
-  for (int row = 0; row < 16; row++, sums += WIDTH) {
-    vec cross = _mm512_add_epi32(vec_load(&planes[1][row * 16]), vec_load(&planes[2][row * 16]));
-    vec sum = _mm512_add_epi32(vec_left(vec_load(&planes[0][row * 16]), ISO_PLANE_BITS), cross);
-    vecf_store(sums, vecf_fma(vecf_from_int(sum), vecf_mul(scale, vecf_all(x_scales + row)),
-                              vecf_load(sums)));
-  }
-}
-
 /* Sums stay below 2^31: 127 127 256 2^7 and two times 127 64 256. A missing second group gives what
- * its memory holds. A panel has room for a scale a block of activations, and uses one a row. */
-static void int8_many(const uint8_t *weights, uint64_t stride, int64_t n_groups, int64_t count,
-                      const iso_panel *panel, float *sums) {
-  _Alignas(64) int32_t planes[TILE_GROUPS][3][TILE_BYTES / 4];
-  const float *scales = panel->scales;
-  const uint8_t *x = panel->values;
-  vecf scale[TILE_GROUPS];
-  (void)n_groups;
-  tile_fence();
-  for (int g = 0; g < TILE_GROUPS; g++)
-    scale[g] = vecf_mul(
-        vecf_load((const float *)(const void *)(weights + (uint64_t)g * stride + STRETCH_CODES)),
-        _mm512_set1_ps(1 << ISO_PLANE_BITS));
-  for (int64_t row = 0; row < panel->rows; row += PANEL_ROWS) {
-    for (int g = 0; g < TILE_GROUPS; g++)
-      int8_sums(x, weights + (uint64_t)g * stride, count, planes[g]);
-    for (int g = 0; g < TILE_GROUPS; g++)
-      add_sums(planes[g], scale[g], scales, sums + g * GROUP);
-    x += PANEL_ROWS * 2 * count;
-    scales += PANEL_ROWS * count / ISO_ACTIVATION_BLOCK;
-    sums += PANEL_ROWS * WIDTH;
-  }
+ * its memory holds. A panel has room for a scale a block of activations, and uses one a row. Both
+ * sides are high 2^7 + low, and one of the 2^7 is in the scale. */
+INLINE void int8_rows(const iso_product_call *call, iso_product_advance advance_) {
+  vecf scale[GROUPS];
+  for (int g = 0; g < GROUPS; g++)
+    scale[g] = vecf_mul(vecf_load((const float *)(const void *)(call->stretches +
+                                                                g * STRETCH_BYTES + STRETCH_CODES)),
+                        _mm512_set1_ps(1 << ISO_PLANE_BITS));
+  const tile_weights form = {STRETCH_BYTES, 64, 2 * TILE_BYTES, STEP, scale};
+  multiply_rows(TILE_INT8_PLANES, call, form, advance_);
 }
 
-INTEGER_SCHEMES(DEFINE_EXPAND)
+#define DEFINE_SCHEME(NAME, name, block, parts, sub, offset, minimum, half_bytes, byte_bytes,      \
+                      code_bytes, class)                                                           \
+  static void name##_advance(iso_ahead *ahead, int64_t units) {                                    \
+    advance((scheme_traits){block, parts, sub, offset, minimum, half_bytes, byte_bytes,            \
+                            code_bytes, name##_codes, name##_scales},                              \
+            ahead, units);                                                                         \
+  }                                                                                                \
+  static void name##_many(const iso_product_call *call) { int8_rows(call, name##_advance); }
+
+INTEGER_SCHEMES(DEFINE_SCHEME)
 
 #define QUANTIZED_KERNEL(NAME, name, block, parts, sub, offset, minimum, half_bytes, byte_bytes,   \
                          code_bytes, class)                                                        \
@@ -237,16 +254,18 @@ INTEGER_SCHEMES(DEFINE_EXPAND)
                          .call_rows = CALL_ROWS,                                                   \
                          .value_bytes = 2,                                                         \
                          .sub_shift = 5,                                                           \
-                         .tile_groups = TILE_GROUPS,                                               \
+                         .tile_groups = GROUPS,                                                    \
                          .item_tiles = 8,                                                          \
                          .stretch_elements = STRETCH,                                              \
                          .stretch_stride = STRETCH_BYTES,                                          \
-                         .tile_bytes = TILE_GROUPS * STRETCH_BYTES,                                \
+                         .tile_bytes = GROUPS * STRETCH_BYTES,                                     \
+                         .ahead_units = 1,                                                         \
+                         .scratch_bytes = 64,                                                      \
                          .prepare = int8_prepare,                                                  \
                          .load = iso_avx512_load_row,                                              \
                          .store = iso_avx512_store_row,                                            \
-                         .expand = name##_expand,                                                  \
-                         .many = int8_many,                                                        \
+                         .advance = name##_advance,                                                \
+                         .many = name##_many,                                                      \
                          .begin = tile_begin,                                                      \
                          .end = tile_end},
 
@@ -259,9 +278,11 @@ const iso_product_kernel *iso_amx_tile_kernel(iso_scheme scheme) {
                                                             .tile_groups = 1,
                                                             .item_tiles = 4,
                                                             .stretch_elements = BF16_STRETCH,
+                                                            .ahead_units = BF16_AHEAD_UNITS,
                                                             .prepare = bf16_prepare,
                                                             .load = iso_avx512_load_row,
                                                             .store = iso_avx512_store_row,
+                                                            .advance = bf16_advance,
                                                             .many = bf16_many,
                                                             .begin = tile_begin,
                                                             .end = tile_end},
