@@ -2,6 +2,7 @@
  *
  *   bench_cpu_matmul [--isa avx2|avx512|amx] [--threads n] [--schemes q8_0,q4_0] [--rows 1,512]
  *                    [--n 4096] [--k 4096] [--megabytes 256] [--seconds 0.5] [--bits 8]
+ *                    [--activation f32|bf16]
  *
  * For each scheme and number of rows: the median time, the bytes of packed weights read a second
  * and their share of the read bandwidth, the multiply-adds (two operations each) a second and
@@ -143,6 +144,7 @@ typedef struct options {
   const char *isa, *schemes, *rows;
   int64_t n, k, megabytes;
   uint32_t threads, bits;
+  iso_scheme activation;
   double seconds;
 } options;
 
@@ -194,10 +196,11 @@ static void bench_product(bench *b, const options *o, iso_scheme scheme, int64_t
   iso_buffer *x = allocate(b, (uint64_t)(m * o->k) * sizeof(float));
   iso_buffer *y = allocate(b, (uint64_t)(m * o->n) * sizeof(float));
   for (int64_t i = 0; i < m * o->k; i++)
-    ((float *)(void *)x->data)[i] = (float)(i * 7 % 31 - 15) / 16;
-  arguments.inputs[0] = tensor_of(x, ISO_SCHEME_F32, m, o->k);
+    iso_scheme_encode_row(o->activation, &(float){(float)(i * 7 % 31 - 15) / 16}, NULL,
+                          x->data + i * iso_scheme_get_info(o->activation)->block_bytes, 1);
+  arguments.inputs[0] = tensor_of(x, o->activation, m, o->k);
   arguments.inputs[1] = tensor_of(NULL, scheme, o->n, o->k);
-  arguments.outputs[0] = tensor_of(y, ISO_SCHEME_F32, m, o->n);
+  arguments.outputs[0] = tensor_of(y, o->activation, m, o->n);
   const iso_kernel *kernel = choose(b, &arguments, 1);
   if (!kernel)
     kernel = choose(b, &arguments, ISO_LAYOUT_PLAIN);
@@ -290,6 +293,7 @@ int main(int argc, char **argv) {
                .k = 4096,
                .megabytes = 256,
                .threads = 1,
+               .activation = ISO_SCHEME_F32,
                .seconds = 0.5};
   for (int i = 1; i + 1 < argc; i += 2) {
     const char *name = argv[i], *value = argv[i + 1];
@@ -311,6 +315,8 @@ int main(int argc, char **argv) {
       o.megabytes = atoll(value);
     else if (strcmp(name, "--seconds") == 0)
       o.seconds = atof(value);
+    else if (strcmp(name, "--activation") == 0 && !iso_scheme_from_name(value, &o.activation))
+      return 1;
   }
   bench b = {0};
   open_device(&b, &o);
