@@ -32,6 +32,17 @@ def lines(path, title, x_label, y_label, series, log_x=False):
     pyplot.close(figure)
 
 
+def round_ticks(values):
+    """Round numbers within the range of the values, a few a power of ten, more where it is narrow."""
+    low, high = min(values), max(values)
+    for steps in (1, 2, 5), (1, 1.5, 2, 3, 5, 7):
+        ticks = [step * 10.0 ** power for power in range(-3, 9) for step in steps]
+        ticks = [tick for tick in ticks if low <= tick <= high]
+        if len(ticks) > 2:
+            break
+    return ticks
+
+
 def distributions(path, panels):
     """Writes one chart a panel, side by side: the share of values within each value. `panels` holds
     (title, {label: values})."""
@@ -41,6 +52,9 @@ def distributions(path, panels):
             shares = [(i + 1) / len(values) for i in range(len(values))]
             axes.plot(sorted(values), shares, label=label)
         axes.set_xscale("log")
+        ticks = round_ticks([value for values in series.values() for value in values])
+        axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+        axes.minorticks_off()
         axes.set(title=title, ylim=(0, 1))
     all_axes[0].yaxis.set_major_formatter("{x:.0%}")
     all_axes[-1].legend()
