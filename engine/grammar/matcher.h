@@ -2,7 +2,7 @@
  *
  * A grammar may be read in several ways at once; each is a configuration: a state, and the states
  * to go on with after the calls that are open. Configurations are kept only if there is a way to
- * the end within AUTOMATON_MAX_DEPTH open calls, so an answer never gets stuck: whatever was
+ * the end within MATCHER_MAX_DEPTH open calls, so an answer never gets stuck: whatever was
  * allowed can be finished. (Unless the vocabulary lacks a byte.)
  *
  * What a state says of the tokens is found by one walk over the lexicon, and kept: it does not
