@@ -12,7 +12,9 @@ enum {
   MAX_CHUNK = 8,       /* query heads of a workgroup */
   WANTED_GROUPS = 512, /* contexts are cut up until so many workgroups are there */
   MAX_SPLITS = 32,
-  MATRIX_ROWS = 64, /* paged_attention_matrix.comp */
+  ONE_CHUNK = 4,      /* paged_attention_one.comp */
+  ONE_POSITIONS = 32, /* that a workgroup takes at a time */
+  MATRIX_ROWS = 64,   /* paged_attention_matrix.comp */
   MATRIX_POSITIONS = 32,
   MATRIX_GROUPS = 256
 };
@@ -188,11 +190,40 @@ static iso_status attend(iso_queue *queue, const iso_op_arguments *arguments,
              : ISO_OK;
 }
 
+/* Whether paged_attention_one.comp takes the heads: teams of invocations lie within subgroups. */
+static bool fits_one(const iso_device *device, const iso_op_arguments *arguments) {
+  const iso_tensor *k = &arguments->inputs[K_CACHE], *v = &arguments->inputs[V_CACHE];
+  uint32_t lanes = (uint32_t)k->dims[3] / 8;
+  return device->facts.has_shuffle && v->dims[3] == k->dims[3] && k->dims[3] % 8 == 0 &&
+         lanes > 0 && (lanes & (lanes - 1)) == 0 && lanes <= device->facts.subgroup_width &&
+         arguments->inputs[BLOCK_TABLE].dims[0] > 0 && is_vector_cache(k) && is_vector_cache(v);
+}
+
+static iso_status attend_one(iso_queue *queue, const iso_op_arguments *arguments) {
+  const iso_paged_attention_attributes *attributes = arguments->attributes;
+  const iso_tensor *q = &arguments->inputs[Q], *k = &arguments->inputs[K_CACHE];
+  const iso_tensor *v = &arguments->inputs[V_CACHE], *y = &arguments->outputs[0];
+  uint32_t group = (uint32_t)(q->dims[1] / k->dims[1]);
+  attention_tiling tiling = {
+      .chunk = group < ONE_CHUNK ? group : ONE_CHUNK, .positions = ONE_POSITIONS, .n_tokens = 1};
+  tiling.n_chunks = vulkan_ceil_div(group, tiling.chunk);
+  plan_splits(arguments, WANTED_GROUPS, &tiling);
+  vulkan_dispatch dispatch = {
+      .shader = VULKAN_SHADER_paged_attention_one,
+      .constants = {WORKGROUP, vulkan_type_of(q), vulkan_type_of(y), cache_type_of(k),
+                    cache_type_of(v), (uint32_t)k->dims[3], (uint32_t)q->dims[1],
+                    (uint32_t)k->dims[1], (uint32_t)k->dims[2], tiling.chunk, attributes->causal},
+      .n_constants = 11};
+  return attend(queue, arguments, &tiling, &dispatch);
+}
+
 VULKAN_LAUNCH(vulkan_paged_attention) {
   const iso_paged_attention_attributes *attributes = arguments->attributes;
   const iso_tensor *q = &arguments->inputs[Q], *k = &arguments->inputs[K_CACHE];
   const iso_tensor *v = &arguments->inputs[V_CACHE], *y = &arguments->outputs[0];
   attention_tiling tiling = plan_tiling(arguments);
+  if (tiling.n_tokens == 1 && fits_one(vulkan_queue_device(queue), arguments))
+    return attend_one(queue, arguments);
   vulkan_dispatch dispatch = {
       .shader = VULKAN_SHADER_paged_attention,
       .constants = {WORKGROUP, vulkan_type_of(q), vulkan_type_of(y), cache_type_of(k),

@@ -197,6 +197,7 @@ static bool examine(const vulkan_api *api, vulkan_facts *facts, char *out_reason
                                         ? v11.maxMemoryAllocationSize
                                         : facts->memory_bytes;
   facts->subgroup_width = v11.subgroupSize;
+  facts->has_shuffle = v11.subgroupSupportedOperations & VK_SUBGROUP_FEATURE_SHUFFLE_BIT;
   facts->most_invocations = properties.properties.limits.maxComputeWorkGroupInvocations;
   facts->shared_bytes = properties.properties.limits.maxComputeSharedMemorySize;
   facts->has_budget =

@@ -1,5 +1,6 @@
 /* Ops on one element at a time: glu, activate, add, soft_cap, convert. */
 #include "backends/vulkan/fusion.h"
+#include "backends/vulkan/halves.h"
 #include "backends/vulkan/ops.h"
 
 enum { WORKGROUP = 64 };
@@ -39,8 +40,18 @@ static iso_status launch(iso_queue *queue, const iso_op_arguments *arguments, vu
   return vulkan_enqueue_op(queue, arguments, &dispatch);
 }
 
+static bool is_vector_op(const iso_op_arguments *arguments) {
+  const iso_tensor *a = &arguments->inputs[0], *b = &arguments->inputs[1];
+  const iso_tensor *y = &arguments->outputs[0];
+  return a->scheme == y->scheme && b->scheme == y->scheme && vulkan_is_vector_rows(a) &&
+         vulkan_is_vector_rows(b) && vulkan_is_vector_rows(y);
+}
+
 static VULKAN_LAUNCH(glu_alone) {
   const iso_glu_attributes *attributes = arguments->attributes;
+  vulkan_halves halves;
+  if (is_vector_op(arguments) && vulkan_halves_wanted(queue, &arguments->outputs[0], &halves))
+    return vulkan_launch_glu_halves(queue, arguments, &halves);
   return launch(queue, arguments, VULKAN_SHADER_glu, true, attributes->activation, 0, 0);
 }
 

@@ -1,8 +1,9 @@
 #include "backends/vulkan/halves.h"
 #include "backends/vulkan/fusion.h"
+#include "backends/vulkan/ops.h"
 #include <string.h>
 
-enum { WORKGROUP = 256 };
+enum { WORKGROUP = 256, WIDE_WORKGROUP = 1024 };
 
 uint64_t vulkan_halves_bytes(uint64_t n_rows, uint64_t n_columns) {
   return ((n_rows * n_columns * 2 + 255) & ~UINT64_C(255)) + n_rows * sizeof(float);
@@ -14,29 +15,87 @@ static bool is_same(const iso_tensor *a, const iso_tensor *b) {
          memcmp(a->strides, b->strides, a->n_dims * sizeof *a->strides) == 0;
 }
 
+typedef struct halves_push {
+  vulkan_rows x, up, y;
+  uint64_t halves, scales;
+  uint32_t n_rows, inner_rows, n_columns;
+} halves_push;
+
+static halves_push describe(const iso_tensor *x, const vulkan_halves *halves) {
+  vulkan_sizes sizes = vulkan_sizes_of(x);
+  return (halves_push){.x = vulkan_rows_of(x),
+                       .halves = halves->halves,
+                       .scales = halves->scales,
+                       .n_rows = sizes.n_rows,
+                       .inner_rows = sizes.inner_rows,
+                       .n_columns = sizes.n_columns};
+}
+
 static iso_status convert(iso_queue *queue, const iso_tensor *x, vulkan_access source,
                           const vulkan_halves *halves) {
-  vulkan_sizes sizes = vulkan_sizes_of(x);
-  struct {
-    vulkan_rows x;
-    uint64_t halves, scales;
-    uint32_t n_rows, inner_rows, n_columns;
-  } push = {.x = vulkan_rows_of(x),
-            .halves = halves->halves,
-            .scales = halves->scales,
-            .n_rows = sizes.n_rows,
-            .inner_rows = sizes.inner_rows,
-            .n_columns = sizes.n_columns};
+  halves_push push = describe(x, halves);
   vulkan_access accesses[] = {source, {halves->halves, halves->bytes, true}};
   vulkan_dispatch dispatch = {.shader = VULKAN_SHADER_halves,
-                              .constants = {WORKGROUP, vulkan_type_of(x)},
-                              .n_constants = 2,
+                              .constants = {WORKGROUP, vulkan_type_of(x), vulkan_is_vector_rows(x)},
+                              .n_constants = 3,
                               .push = &push,
                               .push_bytes = sizeof push,
                               .accesses = accesses,
                               .n_accesses = 2};
-  vulkan_split_groups(sizes.n_rows, dispatch.groups);
+  vulkan_split_groups(push.n_rows, dispatch.groups);
   return vulkan_enqueue(queue, &dispatch);
+}
+
+iso_status vulkan_launch_glu_halves(iso_queue *queue, const iso_op_arguments *glu,
+                                    const vulkan_halves *halves) {
+  const iso_glu_attributes *attributes = glu->attributes;
+  const iso_tensor *gate = &glu->inputs[0];
+  halves_push push = describe(gate, halves);
+  push.up = vulkan_rows_of(&glu->inputs[1]);
+  push.y = vulkan_rows_of(&glu->outputs[0]);
+  uint32_t most = vulkan_queue_device(queue)->facts.most_invocations;
+  vulkan_dispatch dispatch = {.shader = VULKAN_SHADER_halves,
+                              .constants = {most < WIDE_WORKGROUP ? WORKGROUP : WIDE_WORKGROUP,
+                                            vulkan_type_of(gate), true, true,
+                                            attributes->activation},
+                              .n_constants = 5,
+                              .push = &push,
+                              .push_bytes = sizeof push};
+  vulkan_split_groups(push.n_rows, dispatch.groups);
+  ISO_TRY(vulkan_enqueue_halves(queue, glu, halves, true, &dispatch));
+  vulkan_halves_left(queue, glu, halves);
+  return ISO_OK;
+}
+
+static vulkan_halves place(uint64_t address, vulkan_sizes sizes) {
+  uint64_t bytes = vulkan_halves_bytes(sizes.n_rows, sizes.n_columns);
+  return (vulkan_halves){address, address + bytes - sizes.n_rows * sizeof(float), bytes};
+}
+
+static void keep(iso_queue *queue, const iso_tensor *x, vulkan_access bytes,
+                 const vulkan_halves *halves) {
+  *vulkan_queue_converted(queue) = (vulkan_converted){
+      .x = *x, .begin = bytes.address, .end = bytes.address + bytes.bytes, .halves = *halves};
+}
+
+bool vulkan_halves_wanted(iso_queue *queue, const iso_tensor *y, vulkan_halves *out_halves) {
+  vulkan_sizes sizes = vulkan_sizes_of(y);
+  if (!vulkan_queue_device(queue)->facts.has_matrix || sizes.n_rows <= VULKAN_FEW_ROWS ||
+      y->n_dims != 2 || sizes.n_columns % 32 != 0)
+    return false;
+  uint64_t bytes = vulkan_halves_bytes(sizes.n_rows, sizes.n_columns);
+  uint64_t scratch = vulkan_queue_scratch(queue, bytes);
+  *out_halves = place(scratch, sizes);
+  return scratch != 0;
+}
+
+void vulkan_halves_left(iso_queue *queue, const iso_op_arguments *arguments,
+                        const vulkan_halves *halves) {
+  vulkan_access accesses[VULKAN_MAX_ACCESSES];
+  uint32_t n = vulkan_accesses_of(arguments, accesses), first = 0;
+  while (first + 1 < n && !accesses[first].writes)
+    first++;
+  keep(queue, &arguments->outputs[0], accesses[first], halves);
 }
 
 iso_status vulkan_halves_of(iso_queue *queue, const iso_op_arguments *matmul,
@@ -52,23 +111,21 @@ iso_status vulkan_halves_of(iso_queue *queue, const iso_op_arguments *matmul,
   uint64_t bytes = vulkan_halves_bytes(sizes.n_rows, sizes.n_columns);
   uint64_t scratch = vulkan_queue_scratch(queue, bytes);
   uint64_t at = scratch ? scratch : matmul->workspace->address + matmul->workspace_offset;
-  *out_halves = (vulkan_halves){at, at + bytes - sizes.n_rows * sizeof(float), bytes};
+  *out_halves = place(at, sizes);
   vulkan_access accesses[VULKAN_MAX_ACCESSES];
   (void)vulkan_accesses_of(matmul, accesses); /* the first is x */
   ISO_TRY(convert(queue, x, accesses[0], out_halves));
   if (scratch)
-    *converted = (vulkan_converted){.x = *x,
-                                    .begin = accesses[0].address,
-                                    .end = accesses[0].address + accesses[0].bytes,
-                                    .halves = *out_halves};
+    keep(queue, x, accesses[0], out_halves);
   return ISO_OK;
 }
 
 iso_status vulkan_enqueue_halves(iso_queue *queue, const iso_op_arguments *arguments,
-                                 const vulkan_halves *halves, vulkan_dispatch *dispatch) {
+                                 const vulkan_halves *halves, bool writes,
+                                 vulkan_dispatch *dispatch) {
   vulkan_access accesses[VULKAN_MAX_ACCESSES + 1];
   uint32_t n = vulkan_accesses_of(arguments, accesses);
-  accesses[n++] = (vulkan_access){halves->halves, halves->bytes, false};
+  accesses[n++] = (vulkan_access){halves->halves, halves->bytes, writes};
   dispatch->accesses = accesses;
   dispatch->n_accesses = n;
   return vulkan_enqueue(queue, dispatch);

@@ -17,9 +17,18 @@ uint64_t vulkan_halves_bytes(uint64_t n_rows, uint64_t n_columns);
  * workspace where there is no memory for that. */
 iso_status vulkan_halves_of(iso_queue *queue, const iso_op_arguments *matmul,
                             vulkan_halves *out_halves);
-/* As vulkan_enqueue_op(), for a dispatch that reads halves too. */
+/* For an op that can leave its output as halves besides: whether that is worth while, and where to.
+ * It declares that it writes them, and calls vulkan_halves_left() once it is enqueued. */
+bool vulkan_halves_wanted(iso_queue *queue, const iso_tensor *y, vulkan_halves *out_halves);
+void vulkan_halves_left(iso_queue *queue, const iso_op_arguments *arguments,
+                        const vulkan_halves *halves);
+/* glu of rows of which halves are wanted. */
+iso_status vulkan_launch_glu_halves(iso_queue *queue, const iso_op_arguments *glu,
+                                    const vulkan_halves *halves);
+/* As vulkan_enqueue_op(), for a dispatch that reads or writes halves too. */
 iso_status vulkan_enqueue_halves(iso_queue *queue, const iso_op_arguments *arguments,
-                                 const vulkan_halves *halves, vulkan_dispatch *dispatch);
+                                 const vulkan_halves *halves, bool writes,
+                                 vulkan_dispatch *dispatch);
 
 /* What a queue keeps of this: all zero at first. It is forgotten where a recording starts or ends,
  * and at signals, since the host may write x then. */

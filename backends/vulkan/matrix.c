@@ -1,20 +1,21 @@
 /* matmul for many rows on matrix units: activations become halves (halves.c), and weights are
- * decoded as they are multiplied, or a slab of rows at a time before. */
+ * decoded as they are multiplied, or a slab of rows at a time, one ahead. */
 #include "backends/vulkan/halves.h"
 #include "backends/vulkan/matmul.h"
 #include "backends/vulkan/ops.h"
 #include "backends/vulkan/weights.h"
 
 enum {
-  SLAB_UNIT = 256,        /* rows of a slab: whole tiles of any shape */
-  SLAB_BYTES = 64 << 20,  /* of halves */
-  COLUMN_UNIT = 32,       /* rows of x are multiples of it */
-  SHORT_ROWS = 64,        /* up to so many rows, tiles are short */
-  SPLIT_ROWS = 512,       /* ... and lengths are cut up ... */
-  WANTED_GROUPS = 264,    /* ... until there are so many workgroups, ... */
-  LEAST_LENGTH = 512,     /* ... but not below this */
-  WORKGROUP = 256,        /* of the small shaders */
-  ENOUGH_GROUPS = 96      /* below so many large tiles, small ones fill a device better */
+  SLAB_UNIT = 384,       /* rows of a slab: whole tiles of any shape */
+  SLAB_BYTES = 48 << 20, /* of halves; there are two of them */
+  COLUMN_UNIT = 32,      /* rows of x are multiples of it */
+  SHORT_ROWS = 64,       /* up to so many rows, tiles are short */
+  DIRECT_ROWS = 256,     /* with more, blocks are decoded once rather than by every tile */
+  SPLIT_ROWS = 512,      /* ... and lengths are cut up ... */
+  WANTED_GROUPS = 264,   /* ... until there are so many workgroups, ... */
+  LEAST_LENGTH = 512,    /* ... but not below this */
+  WORKGROUP = 256,       /* of the small shaders */
+  ENOUGH_GROUPS = 96     /* below so many large tiles, small ones fill a device better */
 };
 
 /* A shader, and what one workgroup of it makes; `shader` is 0 where there is none. */
@@ -30,8 +31,11 @@ typedef struct tile_shapes {
 
 static const tile_shapes direct_shapes[ISO_SCHEME_COUNT] = {
 #define SHAPES(name, low_columns, low_step, low_workgroup)                                         \
-  {{VULKAN_SHADER_matmul_low_##name, 64, low_columns, low_step, low_workgroup},                    \
-   {VULKAN_SHADER_matmul_high_##name, 128, 128, 64, 256}}
+  {                                                                                                \
+    {VULKAN_SHADER_matmul_low_##name, 64, low_columns, low_step, low_workgroup}, {                 \
+      VULKAN_SHADER_matmul_high_##name, 128, 192, 64, 256                                          \
+    }                                                                                              \
+  }
     [ISO_SCHEME_F16] = SHAPES(f16, 64, 64, 128),
     [ISO_SCHEME_BF16] = SHAPES(bf16, 64, 64, 128),
     [ISO_SCHEME_Q8_0] = SHAPES(q8_0, 64, 64, 128),
@@ -69,7 +73,7 @@ static workspace_plan plan_workspace(uint64_t n_rows, uint64_t n_in, uint64_t n_
   slab_rows = slab_rows < SLAB_UNIT ? SLAB_UNIT : slab_rows;
   workspace_plan plan = {.slab_rows = (uint32_t)(slab_rows < n_out ? slab_rows : n_out)};
   plan.rest = align(vulkan_halves_bytes(n_rows, n_in));
-  uint64_t slab_bytes = plan.slab_rows * n_in * 2;
+  uint64_t slab_bytes = 2 * align(plan.slab_rows * n_in * 2);
   uint64_t sums_bytes = n_rows <= SPLIT_ROWS ? sums_of_split(n_rows, n_out) * 2 : 0;
   plan.bytes = plan.rest + (slab_bytes > sums_bytes ? slab_bytes : sums_bytes);
   return plan;
@@ -134,8 +138,22 @@ typedef struct matrix_piece {
   const tile_shape *shape;
   uint64_t rest, scales; /* of the weight's first row */
   uint32_t n_out, n_in, first_column, n_splits, length;
-  uint64_t sums; /* with more than one split */
+  uint64_t sums;       /* with more than one split */
+  uint64_t slab_bytes; /* that `rest` is a slab of; 0 where it is the weight */
 } matrix_piece;
+
+/* Of a slab, only that is read of the workspace: the next one is decoded meanwhile. */
+static iso_status enqueue(iso_queue *queue, const matrix_piece *piece, vulkan_dispatch *dispatch) {
+  if (piece->slab_bytes == 0)
+    return vulkan_enqueue_halves(queue, piece->arguments, piece->x, false, dispatch);
+  vulkan_access accesses[VULKAN_MAX_ACCESSES + 2];
+  uint32_t n = vulkan_accesses_of(piece->arguments, accesses) - 1; /* the last is the workspace */
+  accesses[n++] = (vulkan_access){piece->rest, piece->slab_bytes, false};
+  accesses[n++] = (vulkan_access){piece->x->halves, piece->x->bytes, false};
+  dispatch->accesses = accesses;
+  dispatch->n_accesses = n;
+  return vulkan_enqueue(queue, dispatch);
+}
 
 static uint64_t bias_of(const matrix_piece *piece) {
   const iso_op_arguments *arguments = piece->arguments;
@@ -190,15 +208,15 @@ static iso_status multiply(iso_queue *queue, const matrix_piece *piece) {
   vulkan_dispatch dispatch = {
       .shader = shape->shader,
       .constants = {shape->workgroup, weight->layout == VULKAN_LAYOUT_SPLIT, vulkan_type_of(y),
-                    push.bias != 0, piece->n_in, sizes.n_rows % shape->rows == 0,
-                    piece->n_out % shape->columns == 0, piece->n_splits > 1, is_vector_result(y)},
+                    push.bias != 0, piece->n_in, sizes.n_rows >= shape->rows,
+                    piece->n_out >= shape->columns, piece->n_splits > 1, is_vector_result(y)},
       .n_constants = 9,
       .push = &push,
       .push_bytes = sizeof push};
   vulkan_split_groups((uint64_t)vulkan_ceil_div(sizes.n_rows, shape->rows) *
                           vulkan_ceil_div(piece->n_out, shape->columns) * piece->n_splits,
                       dispatch.groups);
-  return vulkan_enqueue_halves(queue, piece->arguments, piece->x, &dispatch);
+  return enqueue(queue, piece, &dispatch);
 }
 
 static iso_status multiply_by_workgroups(iso_queue *queue, const matrix_piece *piece) {
@@ -227,7 +245,7 @@ static iso_status multiply_by_workgroups(iso_queue *queue, const matrix_piece *p
                               .push_bytes = sizeof push};
   vulkan_split_groups((uint64_t)push.n_tiles * vulkan_ceil_div(push.n_rows, shape->rows),
                       dispatch.groups);
-  return vulkan_enqueue_halves(queue, piece->arguments, piece->x, &dispatch);
+  return enqueue(queue, piece, &dispatch);
 }
 
 static iso_status join(iso_queue *queue, const matrix_piece *piece) {
@@ -255,7 +273,7 @@ static iso_status join(iso_queue *queue, const matrix_piece *piece) {
                               .push_bytes = sizeof push};
   uint64_t n_invocations = (uint64_t)push.n_rows * vulkan_ceil_div(push.n_out, COLUMNS);
   vulkan_split_groups(vulkan_ceil_div(n_invocations, WORKGROUP), dispatch.groups);
-  return vulkan_enqueue_halves(queue, piece->arguments, piece->x, &dispatch);
+  return enqueue(queue, piece, &dispatch);
 }
 
 /* Whether weights can be decoded on their way into products as they lie. */
@@ -270,7 +288,8 @@ static bool is_direct(const iso_tensor *weight) {
 static const tile_shape *choose_direct(const iso_device *device, const iso_tensor *weight,
                                        uint32_t n_rows) {
   static const tile_shape none = {0};
-  if (!is_direct(weight) || (device->facts.has_matrix2 && n_rows > SHORT_ROWS))
+  if (!is_direct(weight) || (device->facts.has_matrix2 && n_rows > SHORT_ROWS) ||
+      (weight->scheme > ISO_SCHEME_BF16 && n_rows > DIRECT_ROWS))
     return &none;
   const tile_shapes *shapes = &direct_shapes[weight->scheme];
   return n_rows <= SHORT_ROWS ? &shapes->low : &shapes->high;
@@ -304,28 +323,34 @@ VULKAN_LAUNCH(vulkan_matmul_matrix) {
   ISO_TRY(vulkan_halves_of(queue, arguments, &halves));
   vulkan_planes planes = vulkan_planes_of(weight);
   matrix_piece piece = {.arguments = arguments,
-                 .x = &halves,
-                 .shape = choose_direct(vulkan_queue_device(queue), weight, sizes.n_rows),
-                 .rest = planes.rest,
-                 .scales = planes.scales,
-                 .n_out = n_out,
-                 .n_in = n_in,
-                 .sums = base + plan.rest};
+                        .x = &halves,
+                        .shape = choose_direct(vulkan_queue_device(queue), weight, sizes.n_rows),
+                        .rest = planes.rest,
+                        .scales = planes.scales,
+                        .n_out = n_out,
+                        .n_in = n_in,
+                        .sums = base + plan.rest};
   if (piece.shape->shader) {
     cut_length(&piece, sizes.n_rows, arguments->workspace_bytes - plan.rest);
     ISO_TRY(multiply(queue, &piece));
     return piece.n_splits > 1 ? join(queue, &piece) : ISO_OK;
   }
-  bool lies_well = weight->scheme == ISO_SCHEME_F16 && vulkan_is_vector_weight(weight);
-  uint32_t step = lies_well ? n_out : plan.slab_rows;
-  for (uint32_t first = 0; first < n_out; first += step) {
+  if (weight->scheme == ISO_SCHEME_F16 && vulkan_is_vector_weight(weight))
+    return multiply_halves(queue, &piece, sizes.n_rows);
+  uint32_t step = plan.slab_rows;
+  uint64_t slabs = base + plan.rest, slab_bytes = align((uint64_t)step * n_in * 2);
+  for (uint32_t first = 0, i = 0; first < n_out; first += step, i++) {
     piece.first_column = first;
     piece.n_out = n_out - first < step ? n_out - first : step;
-    if (!lies_well) {
-      piece.rest = base + plan.rest;
-      ISO_TRY(decode_slab(queue, weight, first, piece.n_out, piece.rest));
-    }
+    piece.rest = slabs + i % 2 * slab_bytes;
+    piece.slab_bytes = slab_bytes;
+    if (i == 0)
+      ISO_TRY(decode_slab(queue, weight, 0, piece.n_out, piece.rest));
     ISO_TRY(multiply_halves(queue, &piece, sizes.n_rows));
+    uint32_t next = first + step, left = next < n_out ? n_out - next : 0;
+    if (left > 0)
+      ISO_TRY(decode_slab(queue, weight, next, left < step ? left : step,
+                          slabs + (i + 1) % 2 * slab_bytes));
   }
   return ISO_OK;
 }

@@ -15,9 +15,11 @@ enum {
   WORKGROUP = 128,
   ROWS = 4,
   DOT_WORKGROUP = 512,
-  DOT_LOADS = 4,    /* under way in an invocation */
-  DOT_GROUPS = 128, /* workgroups that fill a device: of more, each makes more rows */
-  DOT_SHARED = 512, /* bytes beside those of activations */
+  DOT_ROWS = 4,           /* of a subgroup at most */
+  DOT_LONG_ROW = 8192,    /* from such a length on, x takes long to look at: workgroups are few */
+  DOT_SHORT_GROUPS = 160, /* workgroups that fill a device: with more, each makes more rows */
+  DOT_LONG_GROUPS = 96,
+  DOT_SHARED = 1024, /* bytes beside those of activations */
   HEAD_WORKGROUP = 64
 };
 enum { AFTER_NONE, AFTER_ADD, AFTER_GLU }; /* matmul_one.comp */
@@ -91,12 +93,15 @@ static product_shape choose_shape(const iso_device *device, const vulkan_product
   uint64_t n_out = 0;
   for (uint32_t i = 0; i < product->n_parts; i++)
     n_out += vulkan_sizes_of(&product->parts[i]->outputs[0]).n_columns;
-  while (rows < DOT_LOADS && n_out >= (uint64_t)DOT_GROUPS * n_subgroups * 2 * rows)
+  bool is_long = vulkan_sizes_of(&first->inputs[0]).n_columns >= DOT_LONG_ROW;
+  uint64_t enough = (uint64_t)(is_long ? DOT_LONG_GROUPS : DOT_SHORT_GROUPS) * n_subgroups;
+  while (rows < DOT_ROWS && n_out >= enough * 2 * rows)
     rows *= 2;
-  /* A gated unit has a row of each weight. */
+  /* Loads of each row under way; a gated unit has a row of each weight. */
+  uint32_t depth = is_long ? (rows < DOT_ROWS ? 4 : 2) : rows == 1 ? 2 : 1;
   bool is_gated = product->after && product->after->op == ISO_OP_GLU;
   return (product_shape){dot_shaders[scheme], workgroup, is_gated && rows > 1 ? rows / 2 : rows,
-                         n_subgroups, DOT_LOADS / rows};
+                         n_subgroups, depth};
 }
 
 /* Fills in what the constants say too; returns the number of workgroups. */

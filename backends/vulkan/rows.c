@@ -1,5 +1,6 @@
 /* Ops on whole rows: rms_norm, layer_norm, softmax, rope, gather_rows, argmax. */
 #include "backends/vulkan/fusion.h"
+#include "backends/vulkan/halves.h"
 #include "backends/vulkan/ops.h"
 
 enum { WORKGROUP = 64, WIDE_WORKGROUP = 256 };
@@ -11,7 +12,7 @@ static uint32_t workgroup_for(uint32_t n_columns) {
 
 typedef struct norm_push {
   vulkan_rows x, y;
-  uint64_t weight, bias;
+  uint64_t weight, bias, halves, half_scales;
   uint32_t n_rows, inner_rows, n_columns;
   float epsilon, weight_offset;
 } norm_push;
@@ -31,14 +32,23 @@ static iso_status launch_norm(iso_queue *queue, const iso_op_arguments *argument
                     .weight_offset = weight_offset};
   bool vector = vulkan_is_vector_rows(x) && vulkan_is_vector_rows(y) && push.weight % 16 == 0;
   uint32_t workgroup = workgroup_for(vector ? sizes.n_columns / 2 : sizes.n_columns);
-  vulkan_dispatch dispatch = {
-      .shader = shader,
-      .constants = {workgroup, vulkan_type_of(x), vulkan_type_of(y), push.bias != 0, vector},
-      .n_constants = 5,
-      .push = &push,
-      .push_bytes = sizeof push};
+  vulkan_halves halves = {0};
+  bool has_halves = vector && shader == VULKAN_SHADER_rms_norm && push.weight &&
+                    vulkan_halves_wanted(queue, y, &halves);
+  push.halves = halves.halves;
+  push.half_scales = halves.scales;
+  vulkan_dispatch dispatch = {.shader = shader,
+                              .constants = {workgroup, vulkan_type_of(x), vulkan_type_of(y),
+                                            push.bias != 0, vector, has_halves},
+                              .n_constants = shader == VULKAN_SHADER_rms_norm ? 6 : 5,
+                              .push = &push,
+                              .push_bytes = sizeof push};
   vulkan_split_groups(sizes.n_rows, dispatch.groups);
-  return vulkan_enqueue_op(queue, arguments, &dispatch);
+  if (!has_halves)
+    return vulkan_enqueue_op(queue, arguments, &dispatch);
+  ISO_TRY(vulkan_enqueue_halves(queue, arguments, &halves, true, &dispatch));
+  vulkan_halves_left(queue, arguments, &halves);
+  return ISO_OK;
 }
 
 static VULKAN_LAUNCH(rms_norm_alone) {

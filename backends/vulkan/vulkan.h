@@ -56,6 +56,7 @@ typedef struct vulkan_facts {
   bool has_dot, has_matrix, has_matrix2; /* in use; the last implies the one before (tier.h) */
   uint32_t version;             /* of Vulkan, that loader and driver share */
   bool has_budget;              /* VK_EXT_memory_budget */
+  bool has_shuffle;             /* between the invocations of a subgroup */
   uint32_t subgroup_width, n_units, shared_bytes;
   uint32_t most_invocations; /* of a workgroup */
   uint8_t cache_uuid[VK_UUID_SIZE];

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import sys
+import tempfile
 import unittest
 
 import isomer
@@ -99,6 +100,33 @@ class Kernels(unittest.TestCase):
         for case in CASES:
             with self.subTest(case):
                 self.check(case)
+
+
+class IntegerDotProducts(unittest.TestCase):
+    """The tier is used by name alone where the device only emulates it, as here."""
+
+    def test_cases(self):
+        for scheme in ("q8_0", "q4_0"):
+            for case in ("*=1 N=33 K=512 rows=bf16", "*=1 N=70 K=1088 bias=f32 rows=f16",
+                         "*=1 N=1 K=32 rows=f32", "*=1 N=24 K=512 fill=outlier",
+                         "*=1 N=24 K=512 fill=tiny", "*=1 N=7 K=14336 rows=bf16"):
+                with self.subTest(scheme=scheme, case=case):
+                    done = run("conform", "--device", "vulkan:0", f"matmul {case} weight={scheme}",
+                               "--json", ISOMER_VULKAN_TIER="dot")
+                    found = json.loads(done.stdout)
+                    self.assertEqual(found["failed"], 0)
+                    self.assertGreater(found["passed"], 0)
+
+    def test_models(self):
+        for scheme in ("q8_0", "q4_0"):
+            with self.subTest(scheme), tempfile.TemporaryDirectory() as folder:
+                path = os.path.join(folder, "model.gguf")
+                run("quantize", os.path.join(MODELS, "llama-gguf", "model.gguf"), path,
+                    "--scheme", scheme)
+                done = run("verify", path, "--devices", "host,vulkan:0", "--json",
+                           ISOMER_VULKAN_TIER="dot")
+                device = json.loads(done.stdout)["devices"][1]
+                self.assertTrue(device["agrees"], device["verdict"])
 
 
 class Models(unittest.TestCase):

@@ -24,8 +24,8 @@ layout(constant_id = 1) const uint SPLIT = 0;
 layout(constant_id = 2) const uint TYPE_Y = 0;
 layout(constant_id = 3) const uint HAS_BIAS = 0;
 layout(constant_id = 4) const uint N_IN = 32;
-layout(constant_id = 5) const uint IS_WHOLE_M = 0; /* no tile has rows past the last one, ... */
-layout(constant_id = 6) const uint IS_WHOLE_N = 0; /* ... or columns */
+layout(constant_id = 5) const uint IS_WHOLE_M = 0; /* there are rows for a tile, ... */
+layout(constant_id = 6) const uint IS_WHOLE_N = 0; /* ... and columns */
 layout(constant_id = 7) const uint LEAVES_SUMS = 0;
 layout(constant_id = 8) const uint IS_VECTOR = 0; /* eight columns of y lie at 16 bytes */
 const uint VECTOR = 1;
@@ -107,11 +107,11 @@ void leave_sums(uint split, uint warp_m, uint warp_n) {
                    gl_CooperativeMatrixLayoutRowMajor);
 }
 
-shared vec4 results[N_WARPS][16 * 16 / 4];
-
-/* A fragment at a time through shared memory: each lane has eight columns of a row. */
+/* A fragment at a time through shared memory that no slice needs any more: each lane has eight
+ * columns of a row. */
 void store_results(uint warp_m, uint warp_n) {
-  uint warp = gl_SubgroupID, lane = gl_SubgroupInvocationID;
+  uint own = gl_SubgroupID * (16 * 16 / 4), lane = gl_SubgroupInvocationID;
+  barrier();
   [[unroll]] for (uint i = 0; i < FRAGMENTS_M; i++) {
     uint r = m0 + warp_m + 16 * i + lane / 2;
     float scale = r < n_rows ? Floats(row_scales).v[r] : 0.0;
@@ -119,10 +119,10 @@ void store_results(uint warp_m, uint warp_n) {
     [[unroll]] for (uint j = 0; j < FRAGMENTS_N; j++) {
       uint n = n0 + warp_n + 16 * j + lane % 2 * 8;
       subgroupBarrier();
-      coopMatStore(sums[i * FRAGMENTS_N + j], results[warp], 0, 4,
-                   gl_CooperativeMatrixLayoutRowMajor);
+      coopMatStore(sums[i * FRAGMENTS_N + j], x_slice, own, 4, gl_CooperativeMatrixLayoutRowMajor);
       subgroupBarrier();
-      vec4 low = results[warp][lane * 2] * scale, high = results[warp][lane * 2 + 1] * scale;
+      vec4 low = uintBitsToFloat(x_slice[own + lane * 2]) * scale;
+      vec4 high = uintBitsToFloat(x_slice[own + lane * 2 + 1]) * scale;
       if (r >= n_rows)
         continue;
       if (IS_VECTOR != 0 && HAS_BIAS == 0 && n + 8 <= n_out) {
@@ -148,6 +148,12 @@ void main() {
   n0 = tile / n_row_tiles * TILE_N;
   if (n0 >= n_out)
     return;
+  /* The last tiles begin earlier, so that none has to ask what lies outside: what they share with
+   * the ones before is the same. */
+  if (IS_WHOLE_M != 0)
+    m0 = min(m0, n_rows - TILE_M);
+  if (IS_WHOLE_N != 0)
+    n0 = min(n0, n_out - TILE_N);
   uint begin = split * length, end = min(begin + length, N_IN), warp = gl_SubgroupID;
   uint warp_m = warp / (TILE_N / WARP_N) * WARP_M, warp_n = warp % (TILE_N / WARP_N) * WARP_N;
   [[unroll]] for (uint i = 0; i < FRAGMENTS_M * FRAGMENTS_N; i++)

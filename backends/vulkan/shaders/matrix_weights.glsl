@@ -52,11 +52,15 @@ void put_weight() {
 #endif
 #define UNITS (STEP / UNIT) /* in a row of a slice */
 #define W_AT_ONCE (THREADS / UNITS)
-#define W_LOADS (TILE_N / W_AT_ONCE)
+#define W_LOADS ((TILE_N + W_AT_ONCE - 1) / W_AT_ONCE) /* of the last, some may be too many */
 uvec4 w_next[W_LOADS];
 uint w_scale[W_LOADS];
 uint64_t w_codes, w_scales;
 uint w_row, w_column;
+
+bool is_in_tile(uint load) {
+  return TILE_N % W_AT_ONCE == 0 || gl_LocalInvocationID.x / UNITS + load * W_AT_ONCE < TILE_N;
+}
 
 void start_weights() {
   w_row = n0 + gl_LocalInvocationID.x / UNITS;
@@ -70,7 +74,7 @@ void fetch_weight(uint k0) {
   [[unroll]] for (uint i = 0; i < W_LOADS; i++) {
     w_next[i] = uvec4(0);
     w_scale[i] = 0;
-    if ((IS_WHOLE_N != 0 || w_row + i * W_AT_ONCE < n_out) &&
+    if ((IS_WHOLE_N != 0 || w_row + i * W_AT_ONCE < n_out) && is_in_tile(i) &&
         (N_IN % STEP == 0 || k0 + w_column < N_IN)) {
       w_next[i] = Words4(w_codes + k0 / UNIT * 16).v[i * W_AT_ONCE * (N_IN / UNIT)];
       w_scale[i] = uint(Halves(w_scales + k0 / 32 * 2).v[i * W_AT_ONCE * (N_IN / 32)]);
@@ -86,6 +90,8 @@ uint scaled(uint codes, float16_t above, f16vec2 scale) {
 void put_weight() {
   uint to = gl_LocalInvocationID.x / UNITS * STRIDE + gl_LocalInvocationID.x % UNITS * (UNIT / 8);
   [[unroll]] for (uint i = 0; i < W_LOADS; i++, to += W_AT_ONCE * STRIDE) {
+    if (!is_in_tile(i))
+      break;
     f16vec2 scale = unpackFloat2x16(w_scale[i]).xx;
 #if defined(SCHEME_Q4_0)
     [[unroll]] for (uint octet = 0; octet < 4; octet++) {

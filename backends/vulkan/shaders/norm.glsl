@@ -12,7 +12,7 @@ layout(constant_id = 4) const uint IS_VECTOR = 0; /* rows, weight and bias are w
 
 layout(push_constant) uniform Push {
   Rows x, y;
-  uint64_t weight, bias;
+  uint64_t weight, bias, halves, half_scales;
   uint n_rows, inner_rows, n_columns;
   float epsilon, weight_offset;
 };

@@ -47,6 +47,8 @@ const uint ROW_STEP = WORKGROUP / POSITIONS, N_SCORES = (N_ROWS + ROW_STEP - 1) 
 /* Results: it takes four columns and every ROW_GROUPS-th row. */
 const uint ROW_GROUPS = WORKGROUP / V_QUADS, N_SUMS = (N_ROWS + ROW_GROUPS - 1) / ROW_GROUPS;
 
+const uint AT_ONCE = 8; /* vectors of a product whose loads are under way together */
+
 shared vec4 queries[N_ROWS * K_QUADS];
 shared vec4 tile[POSITIONS * STRIDE]; /* of keys, then of values */
 shared vec4 scores[N_ROWS * POSITIONS / 4];
@@ -184,11 +186,14 @@ void attend(uint sequence, uint first, uint kv_head, uint chunk, uint split) {
     float products[N_SCORES];
     [[unroll]] for (uint i = 0; i < N_SCORES; i++)
       products[i] = 0;
-    [[dont_unroll]] for (uint d = 0; d < K_QUADS; d++) {
-      vec4 key = tile[place * STRIDE + d];
-      [[unroll]] for (uint i = 0; i < N_SCORES; i++)
-        products[i] += dot(queries[min(first_row + i * ROW_STEP, N_ROWS - 1) * K_QUADS + d], key);
-    }
+    [[dont_unroll]] for (uint d0 = 0; d0 < K_QUADS; d0 += AT_ONCE)
+      [[unroll]] for (uint d = d0; d < d0 + AT_ONCE; d++) {
+        if (K_QUADS % AT_ONCE != 0 && d >= K_QUADS)
+          continue;
+        vec4 key = tile[place * STRIDE + d];
+        [[unroll]] for (uint i = 0; i < N_SCORES; i++)
+          products[i] += dot(queries[min(first_row + i * ROW_STEP, N_ROWS - 1) * K_QUADS + d], key);
+      }
     [[unroll]] for (uint i = 0; i < N_SCORES; i++) {
       uint row = first_row + i * ROW_STEP;
       int token = int(first + row / CHUNK);

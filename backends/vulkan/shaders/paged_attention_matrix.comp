@@ -46,17 +46,18 @@ layout(push_constant) uniform Push {
 #define POSITIONS 32
 #define N_ROWS (16 * N_WARPS)
 #define OCTETS (HEAD / 8)
-#define STRIDE (HEAD + 8) /* halves: keeps rows at 16 bytes and banks apart */
-#define SCORE_STRIDE (POSITIONS + 4)
-#define WEIGHT_STRIDE (POSITIONS + 8)
+/* Rows of shared memory in vectors of 16 bytes: one more keeps banks apart. */
+#define STRIDE (HEAD / 8 + 1)
+#define SCORE_STRIDE (POSITIONS / 4 + 1)
+#define WEIGHT_STRIDE (POSITIONS / 8 + 1)
 #define N_LOADS (POSITIONS * OCTETS / (N_WARPS * SUBGROUP)) /* of eight elements, an invocation */
 
 const uint GROUP = N_HEADS / N_KV_HEADS, N_CHUNKS = (GROUP + CHUNK - 1) / CHUNK;
 const uint N_TILE_TOKENS = N_ROWS / CHUNK;
 
-shared f16vec4 keys[POSITIONS * STRIDE / 4], values[POSITIONS * STRIDE / 4];
-shared float scores[N_WARPS][16 * SCORE_STRIDE]; /* also 16 x 16 results and factors */
-shared f16vec4 weights[N_WARPS][16 * WEIGHT_STRIDE / 4];
+shared uvec4 keys[POSITIONS * STRIDE], values[POSITIONS * STRIDE]; /* of halves */
+shared vec4 scores[N_WARPS][16 * SCORE_STRIDE]; /* also 16 x 16 results and factors */
+shared uvec4 weights[N_WARPS][16 * WEIGHT_STRIDE];
 shared uint found[N_ROWS], n_found;
 shared bool is_covered[N_ROWS];
 
@@ -92,19 +93,23 @@ uvec2 pack(vec4 v) {
   return uvec2(packHalf2x16(v.xy), packHalf2x16(v.zw));
 }
 
-/* Elements 8 i to 8 i + 7 of a row of the cache, as halves. */
+/* Elements 8 i to 8 i + 7 of a row of the cache: as they lie where they have 16 bits, so that nobody
+ * waits for them yet, else as halves. */
 uvec4 load_octet(uint64_t row, uint i, uint type) {
-  if (type == FLOAT_F16)
+  if (type == FLOAT_F16 || type == FLOAT_BF16)
     return Words4(row).v[i];
-  if (type == FLOAT_BF16) {
-    uvec4 bits = Words4(row).v[i];
-    return uvec4(pack(uintBitsToFloat(uvec4(bits.x << 16, bits.x & 0xffff0000u, bits.y << 16,
-                                            bits.y & 0xffff0000u))),
-                 pack(uintBitsToFloat(uvec4(bits.z << 16, bits.z & 0xffff0000u, bits.w << 16,
-                                            bits.w & 0xffff0000u))));
-  }
   return uvec4(pack(load_cache(row, 8 * i, HEAD, type, true)),
                pack(load_cache(row, 8 * i + 4, HEAD, type, true)));
+}
+
+/* What load_octet() gave, as halves. */
+uvec4 halves_of(uvec4 bits, uint type) {
+  if (type != FLOAT_BF16)
+    return bits;
+  return uvec4(pack(uintBitsToFloat(uvec4(bits.x << 16, bits.x & 0xffff0000u, bits.y << 16,
+                                          bits.y & 0xffff0000u))),
+               pack(uintBitsToFloat(uvec4(bits.z << 16, bits.z & 0xffff0000u, bits.w << 16,
+                                          bits.w & 0xffff0000u))));
 }
 
 uvec4 next_keys[N_LOADS], next_values[N_LOADS];
@@ -124,18 +129,12 @@ void fetch(uint sequence, uint kv_head, uint p0, uint end) {
   }
 }
 
-f16vec4 halves_of(uvec2 bits) {
-  return f16vec4(unpackFloat2x16(bits.x), unpackFloat2x16(bits.y));
-}
-
 void put() {
   [[unroll]] for (uint u = 0; u < N_LOADS; u++) {
     uint at = gl_LocalInvocationID.x + u * (N_WARPS * SUBGROUP);
-    uint to = at / OCTETS * (STRIDE / 4) + at % OCTETS * 2;
-    keys[to] = halves_of(next_keys[u].xy);
-    keys[to + 1] = halves_of(next_keys[u].zw);
-    values[to] = halves_of(next_values[u].xy);
-    values[to + 1] = halves_of(next_values[u].zw);
+    uint to = at / OCTETS * STRIDE + at % OCTETS;
+    keys[to] = halves_of(next_keys[u], TYPE_K);
+    values[to] = halves_of(next_values[u], TYPE_V);
   }
 }
 
@@ -149,21 +148,23 @@ void load_queries(uint first, uint kv_head, uint chunk) {
   uint warp = gl_SubgroupID;
   [[unroll]] for (uint part = 0; part < N_ROWS / POSITIONS; part++) {
     barrier();
-    for (uint i = gl_LocalInvocationID.x; i < POSITIONS * HEAD / 4; i += WORKGROUP) {
-      uint r = part * POSITIONS + i / (HEAD / 4), token = first + r / CHUNK;
-      vec4 v = vec4(0);
+    for (uint i = gl_LocalInvocationID.x; i < POSITIONS * OCTETS; i += WORKGROUP) {
+      uint r = part * POSITIONS + i / OCTETS, token = first + r / CHUNK;
+      vec4 low = vec4(0), high = vec4(0);
       if (token < n_tokens && has_head(r, chunk)) {
         uint64_t from = row_of(q, token * N_HEADS + head_of(r, kv_head, chunk), N_HEADS);
-        for (uint j = 0; j < 4; j++)
-          v[j] = load_element(from, i % (HEAD / 4) * 4 + j, TYPE_Q);
+        for (uint j = 0; j < 4; j++) {
+          low[j] = load_element(from, i % OCTETS * 8 + j, TYPE_Q);
+          high[j] = load_element(from, i % OCTETS * 8 + 4 + j, TYPE_Q);
+        }
       }
-      keys[i / (HEAD / 4) * (STRIDE / 4) + i % (HEAD / 4)] = halves_of(pack(v));
+      keys[i / OCTETS * STRIDE + i % OCTETS] = uvec4(pack(low), pack(high));
     }
     barrier();
     if (warp / (POSITIONS / 16) == part)
       [[unroll]] for (uint d = 0; d < HEAD / 16; d++)
-        coopMatLoad(queries[d], keys, warp % (POSITIONS / 16) * 16 * (STRIDE / 4) + 4 * d,
-                    STRIDE / 4, gl_CooperativeMatrixLayoutRowMajor);
+        coopMatLoad(queries[d], keys, warp % (POSITIONS / 16) * 16 * STRIDE + 2 * d,
+                    STRIDE, gl_CooperativeMatrixLayoutRowMajor);
   }
   barrier();
 }
@@ -233,35 +234,40 @@ void attend(uint sequence, uint first, uint kv_head, uint chunk, uint split) {
       SUMS products = SUMS(0.0);
       [[unroll]] for (uint d = 0; d < HEAD / 16; d++) {
         FRAGMENT(gl_MatrixUseB) key;
-        coopMatLoad(key, keys, 16 * j * (STRIDE / 4) + 4 * d, STRIDE / 4,
+        coopMatLoad(key, keys, 16 * j * STRIDE + 2 * d, STRIDE,
                     gl_CooperativeMatrixLayoutColumnMajor);
         products = coopMatMulAdd(queries[d], key, products);
       }
-      coopMatStore(products, scores[warp], 16 * j, SCORE_STRIDE,
+      coopMatStore(products, scores[warp], 4 * j, SCORE_STRIDE,
                    gl_CooperativeMatrixLayoutRowMajor);
     }
     subgroupBarrier();
     float own[POSITIONS / 2], most = largest;
     [[unroll]] for (uint i = 0; i < POSITIONS / 2; i++) {
-      own[i] = score_of(scores[warp][lane / 2 * SCORE_STRIDE + half_at + i],
+      own[i] = score_of(scores[warp][lane / 2 * SCORE_STRIDE + half_at / 4 + i / 4][i % 4],
                         int(p0 + half_at + i), seen_from, seen_to, position, slope);
       most = max(most, own[i]);
     }
     most = max(most, subgroupShuffleXor(most, 1));
     float shrink = most == largest ? 1.0 : exp(largest - most);
     float shift = most == -INFINITY ? 0.0 : most, sum = 0;
-    [[unroll]] for (uint i = 0; i < POSITIONS / 2; i += 4) {
-      vec4 weight = vec4(exp(own[i] - shift), exp(own[i + 1] - shift), exp(own[i + 2] - shift),
-                         exp(own[i + 3] - shift));
-      sum += weight.x + weight.y + weight.z + weight.w;
-      weights[warp][lane / 2 * (WEIGHT_STRIDE / 4) + (half_at + i) / 4] = f16vec4(weight);
+    [[unroll]] for (uint i = 0; i < POSITIONS / 2; i += 8) {
+      vec4 low, high;
+      [[unroll]] for (uint j = 0; j < 4; j++) {
+        low[j] = exp(own[i + j] - shift);
+        high[j] = exp(own[i + 4 + j] - shift);
+      }
+      sum += dot(low + high, vec4(1));
+      weights[warp][lane / 2 * WEIGHT_STRIDE + (half_at + i) / 8] =
+          uvec4(packHalf2x16(low.xy), packHalf2x16(low.zw), packHalf2x16(high.xy),
+                packHalf2x16(high.zw));
     }
     total = total * shrink + sum + subgroupShuffleXor(sum, 1);
     largest = most;
     if (subgroupAny(shrink != 1.0)) {
       subgroupBarrier();
-      [[unroll]] for (uint i = 0; i < 8; i++)
-        scores[warp][lane / 2 * SCORE_STRIDE + lane % 2 * 8 + i] = shrink;
+      scores[warp][lane / 2 * SCORE_STRIDE + lane % 2 * 2] = vec4(shrink);
+      scores[warp][lane / 2 * SCORE_STRIDE + lane % 2 * 2 + 1] = vec4(shrink);
       subgroupBarrier();
       SUMS factors;
       coopMatLoad(factors, scores[warp], 0, SCORE_STRIDE, gl_CooperativeMatrixLayoutRowMajor);
@@ -271,11 +277,11 @@ void attend(uint sequence, uint first, uint kv_head, uint chunk, uint split) {
     subgroupBarrier();
     [[unroll]] for (uint j = 0; j < POSITIONS / 16; j++) {
       FRAGMENT(gl_MatrixUseA) weight;
-      coopMatLoad(weight, weights[warp], 4 * j, WEIGHT_STRIDE / 4,
+      coopMatLoad(weight, weights[warp], 2 * j, WEIGHT_STRIDE,
                   gl_CooperativeMatrixLayoutRowMajor);
       [[unroll]] for (uint d = 0; d < HEAD / 16; d++) {
         FRAGMENT(gl_MatrixUseB) value;
-        coopMatLoad(value, values, 16 * j * (STRIDE / 4) + 4 * d, STRIDE / 4,
+        coopMatLoad(value, values, 16 * j * STRIDE + 2 * d, STRIDE,
                     gl_CooperativeMatrixLayoutRowMajor);
         sums[d] = coopMatMulAdd(weight, value, sums[d]);
       }
@@ -291,7 +297,8 @@ void attend(uint sequence, uint first, uint kv_head, uint chunk, uint split) {
       [[unroll]] for (uint i = 0; i < 8; i++) {
         uint column = lane % 2 * 8 + i;
         store_results(uint(token), head_of(row, kv_head, chunk), split, largest, total,
-                      16 * d + column, scores[warp][lane / 2 * SCORE_STRIDE + column]);
+                      16 * d + column,
+                      scores[warp][lane / 2 * SCORE_STRIDE + column / 4][column % 4]);
       }
   }
 }

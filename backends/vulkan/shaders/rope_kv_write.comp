@@ -28,9 +28,9 @@ uint bytes_of(uint type) { return type == FLOAT_F32 ? 4 : 2; }
 void turn(uint64_t from, uint64_t to, uint64_t cached, float position) {
   for (uint i = gl_LocalInvocationID.x; i < n_pairs; i += WORKGROUP) {
     uint first = INTERLEAVED != 0 ? 2 * i : i, second = INTERLEAVED != 0 ? first + 1 : i + n_pairs;
+    float a = load_element(from, first, TYPE_X), b = load_element(from, second, TYPE_X);
     precise float angle = position * Floats(frequencies).v[i];
     vec2 turn = cosine_sine(angle) * magnitude;
-    float a = load_element(from, first, TYPE_X), b = load_element(from, second, TYPE_X);
     float low = a * turn.x - b * turn.y, high = a * turn.y + b * turn.x;
     store_element(to, first, TYPE_X, low);
     store_element(to, second, TYPE_X, high);
@@ -53,6 +53,7 @@ void main() {
   if (token >= n_tokens)
     return;
   float position = float(Ints(positions).v[token]);
+  int slot = Ints(slots).v[token];
   if (head < N_HEADS) {
     uint64_t at = uint64_t(token * N_HEADS + head) * (HEAD_DIM * bytes_of(TYPE_X));
     turn(q + at, turned_q + at, 0, position);
@@ -61,7 +62,6 @@ void main() {
   head -= N_HEADS;
   bool is_value = head >= N_KV_HEADS;
   head = is_value ? head - N_KV_HEADS : head;
-  int slot = Ints(slots).v[token];
   bool is_kept = slot >= 0 && slot < n_slots;
   uint64_t row = (uint64_t(uint(slot) / PAGE_SIZE) * N_KV_HEADS + head) * PAGE_SIZE +
                  uint(slot) % PAGE_SIZE;
