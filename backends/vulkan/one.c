@@ -19,8 +19,9 @@ enum {
   DOT_LONG_ROW = 8192,    /* from such a length on, x takes long to look at: workgroups are few */
   DOT_SHORT_GROUPS = 160, /* workgroups that fill a device: with more, each makes more rows */
   DOT_LONG_GROUPS = 96,
-  DOT_SHARED = 1024, /* bytes beside those of activations */
-  HEAD_WORKGROUP = 64
+  DOT_SHARED = 1024,    /* bytes beside those of activations */
+  HEAD_WORKGROUP = 256, /* rope_kv_write.comp */
+  HEAD_TEAM = 64
 };
 enum { AFTER_NONE, AFTER_ADD, AFTER_GLU }; /* matmul_one.comp */
 
@@ -201,6 +202,8 @@ iso_status vulkan_launch_rope_kv_write(iso_queue *queue, const iso_op_arguments 
       .push_bytes = sizeof push,
       .accesses = accesses,
       .n_accesses = n};
-  vulkan_split_groups((uint64_t)push.n_tokens * (n_heads + 2 * n_kv_heads), dispatch.groups);
+  vulkan_split_groups(vulkan_ceil_div((uint64_t)push.n_tokens * (n_heads + 2 * n_kv_heads),
+                                      HEAD_WORKGROUP / HEAD_TEAM),
+                      dispatch.groups);
   return dispatch.groups[0] ? vulkan_enqueue(queue, &dispatch) : ISO_OK;
 }

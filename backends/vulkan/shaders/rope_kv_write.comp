@@ -1,5 +1,6 @@
-/* rope of queries and of keys, and kv_write of the keys and values: a workgroup takes one head of
- * one token, of the N_HEADS queries, then of the N_KV_HEADS keys and values. All rows are dense. */
+/* rope of queries and of keys, and kv_write of the keys and values: each TEAM of a workgroup takes
+ * one head of one token, of the N_HEADS queries, then of the N_KV_HEADS keys and values. All rows
+ * are dense. */
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #include "types.glsl"
@@ -22,11 +23,14 @@ layout(push_constant) uniform Push {
   float magnitude;
 };
 
+const uint TEAM = 64;
+uint lane() { return gl_LocalInvocationID.x % TEAM; }
+
 uint bytes_of(uint type) { return type == FLOAT_F32 ? 4 : 2; }
 
 /* Rotates a head; elements go to `cached` too, unless that is 0. */
 void turn(uint64_t from, uint64_t to, uint64_t cached, float position) {
-  for (uint i = gl_LocalInvocationID.x; i < n_pairs; i += WORKGROUP) {
+  for (uint i = lane(); i < n_pairs; i += TEAM) {
     uint first = INTERLEAVED != 0 ? 2 * i : i, second = INTERLEAVED != 0 ? first + 1 : i + n_pairs;
     float a = load_element(from, first, TYPE_X), b = load_element(from, second, TYPE_X);
     precise float angle = position * Floats(frequencies).v[i];
@@ -39,7 +43,7 @@ void turn(uint64_t from, uint64_t to, uint64_t cached, float position) {
       store_element(cached, second, TYPE_K_CACHE, high);
     }
   }
-  for (uint i = 2 * n_pairs + gl_LocalInvocationID.x; i < HEAD_DIM; i += WORKGROUP) {
+  for (uint i = 2 * n_pairs + lane(); i < HEAD_DIM; i += TEAM) {
     float value = load_element(from, i, TYPE_X);
     store_element(to, i, TYPE_X, value);
     if (cached != 0)
@@ -49,7 +53,8 @@ void turn(uint64_t from, uint64_t to, uint64_t cached, float position) {
 
 void main() {
   const uint n_rows = N_HEADS + 2 * N_KV_HEADS; /* of a token */
-  uint group = group_index(), token = group / n_rows, head = group % n_rows;
+  uint team = group_index() * (WORKGROUP / TEAM) + gl_LocalInvocationID.x / TEAM;
+  uint token = team / n_rows, head = team % n_rows;
   if (token >= n_tokens)
     return;
   float position = float(Ints(positions).v[token]);
@@ -72,7 +77,7 @@ void main() {
   } else if (is_kept) {
     uint64_t from = v + uint64_t(token * N_KV_HEADS + head) * (VALUE_DIM * bytes_of(TYPE_X));
     uint64_t to = v_cache + row * (VALUE_DIM * bytes_of(TYPE_V_CACHE));
-    for (uint i = gl_LocalInvocationID.x; i < VALUE_DIM; i += WORKGROUP)
+    for (uint i = lane(); i < VALUE_DIM; i += TEAM)
       store_element(to, i, TYPE_V_CACHE, load_element(from, i, TYPE_X));
   }
 }
