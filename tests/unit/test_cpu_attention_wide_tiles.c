@@ -50,7 +50,7 @@ static bool check_report(void *context, const iso_conform_report *report) {
   return true;
 }
 
-/* Many blocks, windows, caps and slopes, over bf16 caches. */
+/* Many blocks, windows, caps and slopes. */
 static void many_rows_are_right(void **state) {
   (void)state;
   static const char *const cases[] = {
@@ -60,6 +60,10 @@ static void many_rows_are_right(void **state) {
       "paged_attention T=90 H=6 G=2 D=64 E=80 P=60 S=7 Q=2 B=24 batch=mixed cache=bf16 rows=bf16 "
       "soft_cap=5 alibi_slopes=f32",
       "paged_attention T=70 H=2 G=2 D=32 E=16 P=40 S=16 Q=1 B=12 batch=mixed cache=bf16 causal=0",
+      "paged_attention T=90 H=6 G=2 D=128 E=80 P=40 S=64 Q=2 B=8 batch=mixed cache=f16 window=40",
+      "paged_attention T=90 H=6 G=2 D=64 E=80 P=60 S=7 Q=2 B=24 batch=mixed cache=f16 soft_cap=5 "
+      "alibi_slopes=f32",
+      "paged_attention T=257 H=4 G=1 D=64 E=64 P=40 S=16 Q=1 B=20 batch=prefill cache=f16 rows=f16",
   };
   for (size_t i = 0; can_run && i < sizeof cases / sizeof cases[0]; i++) {
     iso_conform_options options = {.text = cases[i], .seed = 2};
