@@ -240,7 +240,9 @@ def main():
     parser.add_argument("--speed-only", action="store_true", help="leave memory and starting out")
     parser.add_argument("--output", help="write the report to this file as well")
     options = parser.parse_args()
-    engines = [BenchCommand("Isomer", [options.isomer, "bench"], ["--json"]), find_peer(options)]
+    # llama.cpp's cache is f16 by default.
+    ours = [options.isomer, "bench", "--kv-type", "f16"]
+    engines = [BenchCommand("Isomer", ours, ["--json"]), find_peer(options)]
     limits, results = machine_limits(options), []
     for label, path in prepare_files(options):
         print(f"measuring {label}", file=sys.stderr)
