@@ -5,7 +5,7 @@
  *
  * Each subgroup makes ROWS results of a weight, of both for a gated linear unit, its invocations
  * side by side along the rows, with DEPTH loads of every row under way: the first leave before x is
- * looked at, and those of the next results before these are done. */
+ * looked at. */
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_spirv_intrinsics : require
@@ -157,46 +157,45 @@ float product(Unit unit, const uvec4 low[PIECES], const uvec4 high[PIECES], floa
   return float(low_sum + 256 * high_sum) * (unpackHalf2x16(unit.scale).x * step);
 }
 
-uint count_tiles() {
-  uint n = 0;
-  for (uint part = 0; part < (AFTER == AFTER_GLU ? 1 : N_PARTS); part++)
-    n += (n_out[part] + ROWS - 1) / ROWS;
-  return n;
-}
-
-Unit units[DEPTH][N_SUMS];
-
-/* Rows of the weights that a tile of results needs. */
-WeightRow rows[N_SUMS];
-
-void find_rows(uint part, uint n0) {
-  [[unroll]] for (uint i = 0; i < N_SUMS; i++)
-    rows[i] = row_of_part(i < ROWS ? part : 1, n0 + i % ROWS);
-}
-
-void load_units(uint d, uint unit) {
-  [[unroll]] for (uint i = 0; i < N_SUMS; i++)
-    if (unit < N_UNITS)
-      units[d][i] = load_unit(rows[i], unit);
-}
-
 void main() {
-  uint lane = gl_SubgroupInvocationID, width = gl_SubgroupSize, n_tiles = count_tiles();
-  uint index = group_index() * gl_NumSubgroups + gl_SubgroupID;
-  uint n_at_once =
-      gl_NumWorkGroups.x * gl_NumWorkGroups.y * gl_NumWorkGroups.z * gl_NumSubgroups;
-  uint tile = min(index, n_tiles - 1), part = part_of(tile);
-  find_rows(part, tile * ROWS);
+  uint lane = gl_SubgroupInvocationID, width = gl_SubgroupSize;
+  uint tile = group_index() * gl_NumSubgroups + gl_SubgroupID, part = part_of(tile);
+  uint n0 = tile * ROWS;
+  WeightRow rows[N_SUMS];
+  Unit units[DEPTH][N_SUMS];
+  float sums[N_SUMS];
+  [[unroll]] for (uint i = 0; i < N_SUMS; i++) {
+    rows[i] = row_of_part(i < ROWS ? part : 1, n0 + i % ROWS);
+    sums[i] = 0;
+  }
   [[unroll]] for (uint d = 0; d < DEPTH; d++)
-    load_units(d, lane + d * width);
-  float before = lane < ROWS ? residual_of(part, tile * ROWS + lane) : 0.0;
-  float squares = quantize();
+    [[unroll]] for (uint i = 0; i < N_SUMS; i++)
+      if (lane + d * width < N_UNITS)
+        units[d][i] = load_unit(rows[i], lane + d * width);
+  float before = lane < ROWS ? residual_of(part, n0 + lane) : 0.0, squares = quantize();
   if (NORM != 0) {
     squares = subgroupAdd(squares);
     if (subgroupElect())
       squares_of[gl_SubgroupID] = squares;
   }
   barrier();
+  for (uint first = lane; first < N_UNITS; first += DEPTH * width)
+    [[unroll]] for (uint d = 0; d < DEPTH; d++) {
+      uint unit = first + d * width, next = unit + DEPTH * width;
+      if (unit < N_UNITS) {
+        uvec4 low[PIECES], high[PIECES];
+        [[unroll]] for (uint piece = 0; piece < PIECES; piece++) {
+          low[piece] = digits[piece * N_UNITS + unit];
+          high[piece] = digits[N_PIECES + piece * N_UNITS + unit];
+        }
+        float step = steps[unit * PIECES];
+        [[unroll]] for (uint i = 0; i < N_SUMS; i++)
+          sums[i] += product(units[d][i], low, high, step);
+      }
+      [[unroll]] for (uint i = 0; i < N_SUMS; i++)
+        if (next < N_UNITS)
+          units[d][i] = load_unit(rows[i], next);
+    }
   float factor = 1.0 / PRODUCT_SCALE;
   if (NORM != 0) {
     float all = 0;
@@ -206,46 +205,13 @@ void main() {
     store_normalised(scale);
     factor *= scale;
   }
-  uint step = DEPTH * width, padded = (N_UNITS + step - 1) / step * step;
-  for (; index < n_tiles; index += n_at_once) {
-    uint own_part = part, n0 = tile * ROWS;
-    float own_before = before, sums[N_SUMS];
-    [[unroll]] for (uint i = 0; i < N_SUMS; i++)
-      sums[i] = 0;
-    for (uint first = lane; first < padded; first += step) {
-      uint next = first + step;
-      if (next >= padded && index + n_at_once >= n_tiles) {
-        next = N_UNITS;
-      } else if (next >= padded) { /* behind this tile comes the next one */
-        next = lane;
-        tile = index + n_at_once;
-        part = part_of(tile);
-        find_rows(part, tile * ROWS);
-        before = lane < ROWS ? residual_of(part, tile * ROWS + lane) : 0.0;
-      }
-      [[unroll]] for (uint d = 0; d < DEPTH; d++) {
-        uint unit = first + d * width;
-        if (unit < N_UNITS) {
-          uvec4 low[PIECES], high[PIECES];
-          [[unroll]] for (uint piece = 0; piece < PIECES; piece++) {
-            low[piece] = digits[piece * N_UNITS + unit];
-            high[piece] = digits[N_PIECES + piece * N_UNITS + unit];
-          }
-          float scale = steps[unit * PIECES];
-          [[unroll]] for (uint i = 0; i < N_SUMS; i++)
-            sums[i] += product(units[d][i], low, high, scale);
-        }
-        load_units(d, next + d * width);
-      }
+  [[unroll]] for (uint i = 0; i < N_SUMS; i++)
+    sums[i] = subgroupAdd(sums[i]) * factor;
+  [[unroll]] for (uint i = 0; i < ROWS; i++)
+    if (lane == i && n0 + i < n_out[part]) {
+      if (AFTER == AFTER_GLU)
+        store_gated(n0 + i, sums[i], sums[ROWS + i]);
+      else
+        store(part, n0 + i, sums[i], before);
     }
-    [[unroll]] for (uint i = 0; i < N_SUMS; i++)
-      sums[i] = subgroupAdd(sums[i]) * factor;
-    [[unroll]] for (uint i = 0; i < ROWS; i++)
-      if (lane == i && n0 + i < n_out[own_part]) {
-        if (AFTER == AFTER_GLU)
-          store_gated(n0 + i, sums[i], sums[ROWS + i]);
-        else
-          store(own_part, n0 + i, sums[i], own_before);
-      }
-  }
 }
