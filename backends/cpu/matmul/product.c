@@ -7,10 +7,8 @@
 /* Most activation rows that one expanded stretch is used for, and the least worth expanding. */
 #define MAX_CHUNK_ROWS 512
 #define MIN_CHUNK_ROWS 32
-/* Items a thread should get at least, so that threads end together; fewer where the first tile of
- * an item is made while nothing is multiplied, and activations come from the third-level cache. */
+/* Items a thread should get at least, so that threads end together. */
 #define ITEMS_PER_THREAD 8
-#define ITEMS_AHEAD_PER_THREAD 4
 /* Weight bytes that are worth waking one more thread for, and those of an item with few rows. */
 #define BYTES_PER_THREAD (INT64_C(16) << 10)
 #define BYTES_PER_ITEM (INT64_C(32) << 10)
@@ -409,12 +407,10 @@ static uint32_t plan_items(product_job *job, iso_product *product) {
     used += product->segments[s].rows > 0;
   }
   uint32_t n_threads = iso_cpu_threads_for(job->pool, work, BYTES_PER_THREAD);
-  int64_t wanted =
-      n_threads * (product->kernel->advance ? ITEMS_AHEAD_PER_THREAD : ITEMS_PER_THREAD);
   uint64_t offset = 0;
   for (int64_t s = 0; s < product->n_segments; s++) {
     iso_product_segment *segment = &product->segments[s];
-    cut_segment(product, segment, most(1, wanted / most(1, used)));
+    cut_segment(product, segment, most(1, (int64_t)n_threads * ITEMS_PER_THREAD / most(1, used)));
     segment->activation_offset = offset;
     offset += iso_activations_bytes(product->kernel, segment->rows, shape->elements);
     segment->first_item = job->n_items;
