@@ -88,6 +88,7 @@ static iso_status build(iso_engine *engine, const iso_engine_options *given) {
   iso_engine_options *options = &engine->options;
   ISO_TRY(fill_options(given, options));
   ISO_TRY(iso_grammar_shelf_init(&engine->grammars));
+  bool chooses_rows = options->runtime.max_tokens == 0;
   ISO_TRY(iso_engine_queue_create(engine));
   ISO_TRY(iso_drafter_create(engine, &engine->drafter));
   iso_kv_budget budget = {options->kv_memory_bytes, options->memory_utilization};
@@ -98,8 +99,8 @@ static iso_status build(iso_engine *engine, const iso_engine_options *given) {
   engine->context = options->runtime.context;
   engine->page_size = options->runtime.page_size;
   engine->max_tokens = options->runtime.max_tokens;
-  engine->mixed_tokens =
-      engine->max_tokens < ISO_DEFAULT_STEP_ROWS ? engine->max_tokens : ISO_DEFAULT_STEP_ROWS;
+  bool is_large = engine->max_tokens > ISO_DEFAULT_STEP_ROWS;
+  engine->mixed_tokens = chooses_rows && is_large ? ISO_DEFAULT_STEP_ROWS : engine->max_tokens;
   engine->max_sequences = options->runtime.max_sequences;
   engine->max_logit_rows = options->runtime.max_logit_rows;
   ISO_TRY(iso_kv_pages_create(engine->runtime, &engine->kv));

@@ -136,6 +136,8 @@ static void test_prompts_beside_decoding(void **state) {
   int32_t prompt[CASE_CONTEXT];
   for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
     iso_engine *engine = make_engine(model, &options);
+    assert_int_equal(engine->mixed_tokens, 4096); /* as was asked for */
+    engine->mixed_tokens = 512;                   /* as where nobody asks */
     int n = cases[c].n_prompts;
     bool is_busy;
     memset(out, 0, sizeof out);
