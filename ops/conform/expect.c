@@ -7,7 +7,8 @@
  *    another: by at most u |x|, u = 2^-11 for f16 and 2^-8 for bf16;
  *  - for block-quantized weights, activations may be rounded to 8 bits, with one scale for up to
  *    256 neighbours of a row: by at most d / 2, d = max |x| / 127 over them. With operand_bits 8
- *    the weights may be, too.
+ *    the weights may be, too, and activations of f8_g128 weights may be rounded to E4M3 instead,
+ *    with a scale for a row: by at most 2^-4 |x|, or half a step of subnormal numbers.
  * Taking each rounding error as uniform between its bounds [-e, e], its variance is e^2 / 3, so
  * the `deviation` of a result is sqrt(sum over k of w_k^2 e_k^2 / 3). Errors of different k are
  * independent, so the sum over k is close to normal, and a result beyond six deviations, or a row
@@ -54,20 +55,31 @@ static double float_rounding(iso_scheme activation, iso_scheme weight) {
   return weight == ISO_SCHEME_F16 ? 0x1p-11 : weight == ISO_SCHEME_BF16 ? 0x1p-8 : 0;
 }
 
+static double largest_of(const float *values, int64_t n) {
+  double largest = 0;
+  for (int64_t i = 0; i < n; i++)
+    largest = fmax(largest, fabs(values[i]));
+  return largest;
+}
+
 /* Turns rows of activations, or of weights, into the variances of their roundings. */
-static void to_variance(float *values, int64_t n_rows, int64_t n_columns, const iso_case *test) {
+static void to_variance(float *values, int64_t n_rows, int64_t n_columns, const iso_case *test,
+                        uint32_t input) {
   iso_scheme activation = test->arguments.inputs[0].scheme;
   iso_scheme weight = test->arguments.inputs[1].scheme;
   bool block = iso_scheme_get_info(weight)->kind == ISO_SCHEME_KIND_BLOCK;
-  double rounding = float_rounding(activation, weight);
+  bool e4m3 = rounds_both(test) && weight == ISO_SCHEME_F8_G128 && input == 0;
+  double rounding = float_rounding(activation, weight), of_row = 0;
   for (int64_t start = 0; start < n_rows * n_columns;) {
     int64_t left = n_columns - start % n_columns;
     int64_t n = left < SCALE_GROUP ? left : SCALE_GROUP;
-    double largest = 0;
-    for (int64_t i = 0; i < n; i++)
-      largest = fmax(largest, fabs(values[start + i]));
+    double largest = largest_of(values + start, n);
+    if (start % n_columns == 0)
+      of_row = largest_of(values + start, n_columns);
     for (int64_t i = 0; i < n; i++) {
       double bound = block ? largest / 127 / 2 : rounding * fabs(values[start + i]);
+      if (e4m3) /* a step is 2^-9 where the largest is 448 */
+        bound = fmax(bound, fmax(fabs(values[start + i]) * 0x1p-4, of_row / 448 * 0x1p-10));
       values[start + i] = (float)(bound * bound / 3);
     }
     start += n;
@@ -107,7 +119,7 @@ static iso_status substitute(const iso_case *test, const iso_case_data *data, ui
   if (!values)
     return no_memory();
   if (how == VARIANCE)
-    to_variance(values, n_rows, n_columns, test);
+    to_variance(values, n_rows, n_columns, test, input);
   for (int64_t i = 0; i < n_rows * n_columns && how != VARIANCE; i++)
     values[i] = how == SQUARE ? values[i] * values[i] : fabsf(values[i]);
   tensor->scheme = ISO_SCHEME_F32;

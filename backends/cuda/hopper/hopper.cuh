@@ -79,12 +79,42 @@ __device__ __forceinline__ void hopper_copy(void *shared, const void *memory, ui
                : "memory");
 #endif
 }
+/* The same to this place in the shared memory of every block of the cluster in `blocks`, a bit a
+ * rank, each counting on its own barrier. */
+__device__ __forceinline__ void hopper_copy_to_all(void *shared, const void *memory, uint32_t bytes,
+                                                   uint64_t *barrier, uint16_t blocks) {
+#if HOPPER_HAS_WGMMA
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::"
+               "cluster [%0], [%1], %2, [%3], %4;" ::"r"(mma_shared_address(shared)),
+               "l"(memory), "r"(bytes), "r"(mma_shared_address(barrier)), "h"(blocks)
+               : "memory");
+#endif
+}
+
 /* ---- Clusters: blocks along x that share their memory --------------------------------------- */
+
+/* Arrives at block `rank`'s barrier of this place. It orders what this thread did in its own block's
+ * shared memory, no more: a release of the cluster would wait for all of device memory. */
+__device__ __forceinline__ void hopper_barrier_arrive_at(uint64_t *barrier, int rank) {
+#if HOPPER_HAS_WGMMA
+  asm volatile("{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1;\n"
+               "mbarrier.arrive.shared::cluster.b64 _, [there]; }" ::"r"(
+                   mma_shared_address(barrier)),
+               "r"(rank)
+               : "memory");
+#endif
+}
 
 __device__ __forceinline__ void hopper_cluster_sync() {
 #if HOPPER_HAS_WGMMA
   asm volatile("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;" ::
                    : "memory");
+#endif
+}
+/* The same, ordering nothing: before a block ends whose memory others still use. */
+__device__ __forceinline__ void hopper_cluster_meet() {
+#if HOPPER_HAS_WGMMA
+  asm volatile("barrier.cluster.arrive.relaxed.aligned; barrier.cluster.wait.aligned;" ::: "memory");
 #endif
 }
 /* 16 bytes of the shared memory of block `rank` of the cluster, where this block has `shared`. */
@@ -120,6 +150,29 @@ iso_status hopper_launch(iso_queue *queue, const char *name, void (*kernel)(P...
   config.numAttrs = queue->device->starts_early ? 2 : 1;
   (void)cudaLaunchKernelEx(&config, kernel, P(arguments)...); /* its error is also the last one */
   return cuda_launched(queue, name);
+}
+
+/* Clusters of `blocks` blocks that the device runs at once, at least 1. They must lie in one of its
+ * parts, whose sizes differ from card to card. */
+template <typename... P>
+int hopper_clusters(iso_queue *queue, void (*kernel)(P...), int threads, unsigned blocks,
+                    size_t shared_bytes) {
+  cudaLaunchAttribute attribute = {};
+  attribute.id = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim.x = blocks;
+  attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(blocks);
+  config.blockDim = dim3((unsigned)threads);
+  config.dynamicSmemBytes = shared_bytes;
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  int count = 0;
+  if (simt_prepare_launch(queue, kernel, shared_bytes) == ISO_OK &&
+      cudaOccupancyMaxActiveClusters(&count, kernel, &config) == cudaSuccess && count > 0)
+    return count;
+  (void)cudaGetLastError();
+  return 1;
 }
 
 /* Threads of a barrier of its own number, 1 to 15. */
@@ -238,5 +291,54 @@ template <typename V, bool Transposed> struct hopper_product<V, 128, Transposed>
 #endif
   }
 };
+
+/* The same for 64 x 32 values of 8 bits, E4M3 with sums in f32 or int8 with sums in i32: 16 columns
+ * of 4 subgroups' registers as bytes 4 t .. of rows g and g + 8, then those of 16 more columns. */
+#define HOPPER_WGMMA_8(n, types, list, a0, a1, a2, a3, b, add, negate)                             \
+  "{ .reg .pred add; setp.ne.u32 add, " add ", 0; wgmma.mma_async.sync.aligned.m64n" n             \
+  "k32." types " {" list "}, {" a0 "," a1 "," a2 "," a3 "}, " b ", add" negate "; }"
+#define HOPPER_IN_8(i)                                                                             \
+  "+r"(sums[i]), "+r"(sums[i + 1]), "+r"(sums[i + 2]), "+r"(sums[i + 3]), "+r"(sums[i + 4]),       \
+      "+r"(sums[i + 5]), "+r"(sums[i + 6]), "+r"(sums[i + 7])
+#define HOPPER_IN_32_AT(i) HOPPER_IN_8(i), HOPPER_IN_8(i + 8), HOPPER_IN_8(i + 16), HOPPER_IN_8(i + 24)
+#define HOPPER_RIGHT_8                                                                             \
+  "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "l"(right), "r"(add)
+
+__device__ __forceinline__ void hopper_product_8(float (&sums)[32], const uint32_t (&left)[4],
+                                                 uint64_t right, int add) {
+#if HOPPER_HAS_WGMMA
+  asm volatile(HOPPER_WGMMA_8("64", "f32.e4m3.e4m3", HOPPER_LIST_32, "%32", "%33", "%34", "%35",
+                              "%36", "%37", ", 1, 1")
+               : HOPPER_OUT_32
+               : HOPPER_RIGHT_8);
+#endif
+}
+__device__ __forceinline__ void hopper_product_8(float (&sums)[64], const uint32_t (&left)[4],
+                                                 uint64_t right, int add) {
+#if HOPPER_HAS_WGMMA
+  asm volatile(HOPPER_WGMMA_8("128", "f32.e4m3.e4m3", HOPPER_LIST_64, "%64", "%65", "%66", "%67",
+                              "%68", "%69", ", 1, 1")
+               : HOPPER_OUT_64
+               : HOPPER_RIGHT_8);
+#endif
+}
+__device__ __forceinline__ void hopper_product_8(int32_t (&sums)[32], const uint32_t (&left)[4],
+                                                 uint64_t right, int add) {
+#if HOPPER_HAS_WGMMA
+  asm volatile(HOPPER_WGMMA_8("64", "s32.s8.s8", HOPPER_LIST_32, "%32", "%33", "%34", "%35", "%36",
+                              "%37", "")
+               : HOPPER_IN_32_AT(0)
+               : HOPPER_RIGHT_8);
+#endif
+}
+__device__ __forceinline__ void hopper_product_8(int32_t (&sums)[64], const uint32_t (&left)[4],
+                                                 uint64_t right, int add) {
+#if HOPPER_HAS_WGMMA
+  asm volatile(HOPPER_WGMMA_8("128", "s32.s8.s8", HOPPER_LIST_64, "%64", "%65", "%66", "%67", "%68",
+                              "%69", "")
+               : HOPPER_IN_32_AT(0), HOPPER_IN_32_AT(32)
+               : HOPPER_RIGHT_8);
+#endif
+}
 
 #endif

@@ -360,29 +360,15 @@ static inline uint64_t matmul_many_workspace(int64_t n_rows, int64_t n_columns) 
   return rows * (uint64_t)matmul_count(n_columns, 256) * 256 * 2 + rows * 4 + 1024;
 }
 
-/* Clusters of so many blocks that the device runs at once. They must lie in one of its parts, whose
- * sizes differ from card to card. */
+/* Clusters of so many blocks that the device runs at once. */
 template <typename W> int matmul_many_clusters(iso_queue *queue, unsigned blocks) {
   static std::atomic<int> known[MANY_SPLITS + 1]; /* the cards of a machine are alike */
   int count = known[blocks].load(std::memory_order_relaxed);
-  if (count > 0)
-    return count;
-  cudaLaunchAttribute attribute = {};
-  attribute.id = cudaLaunchAttributeClusterDimension;
-  attribute.val.clusterDim.x = blocks;
-  attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(blocks);
-  config.blockDim = dim3(MANY_THREADS);
-  config.dynamicSmemBytes = matmul_many_shared<W>::bytes;
-  config.attrs = &attribute;
-  config.numAttrs = 1;
-  if (simt_prepare_launch(queue, matmul_many<W>, config.dynamicSmemBytes) != ISO_OK ||
-      cudaOccupancyMaxActiveClusters(&count, matmul_many<W>, &config) != cudaSuccess || count < 1) {
-    (void)cudaGetLastError();
-    count = 1;
+  if (count == 0) {
+    count = hopper_clusters(queue, matmul_many<W>, MANY_THREADS, blocks,
+                            matmul_many_shared<W>::bytes);
+    known[blocks].store(count, std::memory_order_relaxed);
   }
-  known[blocks].store(count, std::memory_order_relaxed);
   return count;
 }
 
