@@ -145,7 +145,7 @@ template <typename W> static void time_all(iso_scheme scheme) {
       a.image = workspace + (1024 - (uint64_t)(uintptr_t)workspace % 1024) % 1024;
       a.inverses = (float *)(a.image + matmul_count(m, 64) * 64 * a.n_units * W::unit * 2);
       double prepare = bench_time(&card, 6, [&](int) {
-        return simt_launch_early(&card.queue, "prepare", matmul_many_prepare, dim3((unsigned)m),
+        return simt_launch_early(&card.queue, "prepare", matmul_many_prepare<simt_f16, false>, dim3((unsigned)m),
                                  dim3(256), 0, a, (int64_t)a.n_units * W::unit);
       });
       printf("  preparing %.1f\n", prepare);

@@ -292,6 +292,21 @@ template <typename V, bool Transposed> struct hopper_product<V, 128, Transposed>
   }
 };
 
+/* 64 x 16 values times 64 x 16, both in shared memory as hopper_rows() describes them. */
+#define HOPPER_WGMMA_SHARED(type)                                                                  \
+  "{ .reg .pred add; setp.ne.u32 add, %34, 0; wgmma.mma_async.sync.aligned.m64n64k16.f32." type    \
+  "." type " {" HOPPER_LIST_32 "}, %32, %33, add, 1, 1, 0, 0; }"
+template <typename V>
+__device__ __forceinline__ void hopper_product_shared(float (&sums)[32], uint64_t left,
+                                                      uint64_t right, int add) {
+#if HOPPER_HAS_WGMMA
+  if constexpr (__is_same(V, simt_bf16))
+    asm volatile(HOPPER_WGMMA_SHARED("bf16") : HOPPER_OUT_32 : "l"(left), "l"(right), "r"(add));
+  else
+    asm volatile(HOPPER_WGMMA_SHARED("f16") : HOPPER_OUT_32 : "l"(left), "l"(right), "r"(add));
+#endif
+}
+
 /* The same for 64 x 32 values of 8 bits, E4M3 with sums in f32 or int8 with sums in i32: 16 columns
  * of 4 subgroups' registers as bytes 4 t .. of rows g and g + 8, then those of 16 more columns. */
 #define HOPPER_WGMMA_8(n, types, list, a0, a1, a2, a3, b, add, negate)                             \

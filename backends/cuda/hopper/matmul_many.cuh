@@ -57,9 +57,11 @@ struct matmul_many_arguments {
 
 /* ---- Preparing x ----------------------------------------------------------------------------- */
 
-/* A row a block. Chunk c of 64 columns: of each 16, first columns 4 t and 4 t + 1 of all t, then
- * 4 t + 2 and 4 t + 3, which is the order of matmul_packed's codes. */
-static __global__ void __launch_bounds__(256)
+/* A row a block, as f16 or, unscaled, bf16. Chunk c of 64 columns: in order, or of each 16, first
+ * columns 4 t and 4 t + 1 of all t, then 4 t + 2 and 4 t + 3, which is the order of
+ * matmul_packed's codes. */
+template <typename V, bool InOrder>
+__global__ void __launch_bounds__(256)
     matmul_many_prepare(const __grid_constant__ matmul_many_arguments a, int64_t padded_columns) {
   __shared__ float shared[8];
   simt_let_later_begin();
@@ -101,7 +103,10 @@ static __global__ void __launch_bounds__(256)
     load(k, v);
     look(v);
   }
-  mma_half_scale(simt_block_reduce(largest, shared, simt_max()), &scale, &inverse);
+  if constexpr (__is_same(V, simt_bf16))
+    scale = inverse = 1;
+  else
+    mma_half_scale(simt_block_reduce(largest, shared, simt_max()), &scale, &inverse);
   if (threadIdx.x == 0)
     a.inverses[row] = inverse;
   auto put = [&](int64_t k, const float(&v)[16]) {
@@ -110,8 +115,10 @@ static __global__ void __launch_bounds__(256)
     for (int half = 0; half < 2; half++) {
       uint32_t words[4];
 #pragma unroll
-      for (int t = 0; t < 4; t++)
-        words[t] = mma_pack<simt_f16>(v[4 * t + 2 * half] * scale, v[4 * t + 2 * half + 1] * scale);
+      for (int t = 0; t < 4; t++) {
+        int i = InOrder ? 8 * half + 2 * t : 4 * t + 2 * half;
+        words[t] = mma_pack<V>(v[i] * scale, v[i + 1] * scale);
+      }
       int64_t chunk = (k % MANY_STAGE / 8 + half) ^ r % 8;
       *(uint4 *)(stage + chunk * 16) = make_uint4(words[0], words[1], words[2], words[3]);
     }
@@ -419,7 +426,7 @@ iso_status matmul_many_run(iso_queue *queue, const char *name, uint8_t *workspac
   if (splits == 0)
     splits = matmul_many_splits<W>(queue, row_tiles * matmul_count(a.n_features, MANY_FEATURES),
                                    a.n_units);
-  ISO_TRY(simt_launch_early(queue, "matmul.prepare", matmul_many_prepare, dim3((unsigned)a.n_rows),
+  ISO_TRY(simt_launch_early(queue, "matmul.prepare", matmul_many_prepare<simt_f16, false>, dim3((unsigned)a.n_rows),
                             dim3(256), 0, a, (int64_t)a.n_units * W::unit));
   return matmul_many_multiply<W>(queue, name, splits, row_tiles, a);
 }
@@ -478,22 +485,30 @@ static inline uint64_t matmul_many_grouped_workspace(int64_t n_rows, int64_t n_e
          (uint64_t)n_groups * sizeof(matmul_many_group) + (uint64_t)n_rows * sizeof(int32_t);
 }
 
-/* The same for grouped_matmul, with experts, n_experts, n_choices, shares_x and expert_bytes. */
+/* Puts rows in order of their experts and writes their image. With experts, n_experts, n_choices
+ * and shares_x; columns in order for plain weights of V, else in that of packed ones. */
+template <typename V, bool InOrder>
+iso_status matmul_many_order(iso_queue *queue, uint8_t *workspace, const int32_t *experts,
+                             int64_t n_groups, int unit, matmul_many_arguments *a) {
+  matmul_many_place(a, n_groups, unit, workspace);
+  auto *groups = (matmul_many_group *)(a->inverses + n_groups * MANY_COLUMNS);
+  auto *order = (int32_t *)(groups + n_groups);
+  a->groups = groups, a->order = order;
+  ISO_TRY(simt_launch_early(queue, "grouped_matmul.sort", matmul_many_sort, dim3(1), dim3(1024), 0,
+                            experts, (int)a->n_rows, a->n_experts, (int)n_groups, groups, order));
+  return simt_launch_early(queue, "grouped_matmul.prepare", matmul_many_prepare<V, InOrder>,
+                           dim3((unsigned)(n_groups * MANY_COLUMNS)), dim3(256), 0, *a,
+                           (int64_t)a->n_units * unit);
+}
+
+/* The same for grouped_matmul, with expert_bytes besides. */
 template <typename W>
 iso_status matmul_many_run_grouped(iso_queue *queue, const char *name, uint8_t *workspace,
                                    const int32_t *experts, matmul_many_arguments a) {
   if (a.n_rows == 0 || a.n_features == 0)
     return ISO_OK;
   int64_t n_groups = matmul_many_groups(a.n_rows, a.n_experts);
-  matmul_many_place(&a, n_groups, W::unit, workspace);
-  auto *groups = (matmul_many_group *)(a.inverses + n_groups * MANY_COLUMNS);
-  auto *order = (int32_t *)(groups + n_groups);
-  a.groups = groups, a.order = order;
-  ISO_TRY(simt_launch_early(queue, "grouped_matmul.sort", matmul_many_sort, dim3(1), dim3(1024), 0,
-                            experts, (int)a.n_rows, a.n_experts, (int)n_groups, groups, order));
-  ISO_TRY(simt_launch_early(queue, "grouped_matmul.prepare", matmul_many_prepare,
-                            dim3((unsigned)(n_groups * MANY_COLUMNS)), dim3(256), 0, a,
-                            (int64_t)a.n_units * W::unit));
+  ISO_TRY((matmul_many_order<simt_f16, false>(queue, workspace, experts, n_groups, W::unit, &a)));
   return matmul_many_multiply<W>(queue, name, 1, n_groups, a);
 }
 

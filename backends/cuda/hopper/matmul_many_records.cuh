@@ -70,8 +70,8 @@ static inline uint64_t grouped_many_scratch(const iso_device *, const iso_op_arg
                                        arguments->inputs[1].dims[2]);
 }
 
-template <typename W>
-iso_status grouped_many_launch(iso_queue *queue, const iso_op_arguments *arguments) {
+/* All but expert_bytes. */
+static inline matmul_many_arguments grouped_many_read(const iso_op_arguments *arguments) {
   const iso_tensor &weight = arguments->inputs[1], &experts = arguments->inputs[2];
   matmul_many_arguments a = {};
   a.x = simt_rows_of(arguments->inputs[0]);
@@ -80,9 +80,15 @@ iso_status grouped_many_launch(iso_queue *queue, const iso_op_arguments *argumen
   a.n_features = weight.dims[1], a.n_columns = weight.dims[2], a.n_rows = a.y.n_rows;
   a.n_experts = (int32_t)weight.dims[0], a.n_choices = (int32_t)experts.dims[1];
   a.shares_x = arguments->inputs[0].dims[1] == 1;
+  return a;
+}
+
+template <typename W>
+iso_status grouped_many_launch(iso_queue *queue, const iso_op_arguments *arguments) {
+  matmul_many_arguments a = grouped_many_read(arguments);
   a.expert_bytes = matmul_records<W>::expert_bytes(a.n_features, a.n_columns);
   return matmul_many_run_grouped<W>(queue, "grouped_matmul.many", simt_workspace(arguments),
-                                    (const int32_t *)simt_address(experts), a);
+                                    (const int32_t *)simt_address(arguments->inputs[2]), a);
 }
 
 #define GROUPED_MANY_RECORD(SCHEME, scheme)                                                        \
