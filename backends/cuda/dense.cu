@@ -103,17 +103,33 @@ struct finishing {
   const uint8_t *sums;        /* f32 */
   int64_t sums_stride;        /* bytes */
   const float *bias, *scales; /* NULL: none */
+  bool wide_y;                /* rows that can be written 8 values at a time */
 };
 
-__global__ void finish(finishing f) {
+/* 8 values a thread; sizes are multiples of 8. */
+__global__ void __launch_bounds__(THREADS) finish(finishing f) {
   simt_begin();
-  int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+  int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * 8;
   if (i >= f.y.n_columns)
     return;
-  float bias = f.bias ? f.bias[i] : 0.0f;
+  float bias[8] = {};
+#pragma unroll
+  for (int j = 0; j < 8; j++)
+    if (f.bias)
+      bias[j] = f.bias[i + j];
   for (int64_t row = blockIdx.y; row < f.y.n_rows; row += gridDim.y) {
-    float sum = ((const float *)(f.sums + row * f.sums_stride))[i];
-    simt_store(f.y.scheme, f.y.row(row), i, sum * (f.scales ? f.scales[row] : 1.0f) + bias);
+    float v[8], scale = f.scales ? f.scales[row] : 1.0f;
+    simt_load8(ISO_SCHEME_F32, f.sums + row * f.sums_stride, i, v);
+#pragma unroll
+    for (int j = 0; j < 8; j++)
+      v[j] = v[j] * scale + bias[j];
+    uint8_t *y = f.y.row(row);
+    if (f.wide_y)
+      simt_store8(f.y.scheme, y, i, v);
+    else
+#pragma unroll
+      for (int j = 0; j < 8; j++)
+        simt_store(f.y.scheme, y, i + j, v[j]);
   }
 }
 
@@ -184,10 +200,14 @@ iso_status launch(iso_queue *queue, const iso_op_arguments *arguments) {
   }
   if (!r.finish)
     return ISO_OK;
-  finishing f = {
-      r.y, (const uint8_t *)product.y, product.y_stride * simt_float_bytes(product.y_scheme),
-      (const float *)simt_address(arguments->inputs[2]), r.direct_x ? nullptr : p.scales};
-  dim3 grid((unsigned)((r.n + THREADS - 1) / THREADS), (unsigned)(r.m < 65535 ? r.m : 65535));
+  finishing f = {r.y,
+                 (const uint8_t *)product.y,
+                 product.y_stride * simt_float_bytes(product.y_scheme),
+                 (const float *)simt_address(arguments->inputs[2]),
+                 r.direct_x ? nullptr : p.scales,
+                 simt_is_aligned(r.y, 16)};
+  dim3 grid((unsigned)((r.n + THREADS * 8 - 1) / (THREADS * 8)),
+            (unsigned)(r.m < 65535 ? r.m : 65535));
   return simt_launch_early(queue, "matmul: bias and rounding", finish, grid, dim3(THREADS), 0, f);
 }
 
