@@ -5,6 +5,7 @@
 #ifndef ISOMER_BACKENDS_CUDA_H
 #define ISOMER_BACKENDS_CUDA_H
 
+#include "backends/cuda/gaps.h"
 #include "backends/simt/fusion.h"
 #include <cuda_runtime.h>
 #include <isomer/backend.h>
@@ -46,6 +47,7 @@ struct iso_queue {
   const char *first_launch;        /* since the latest value waited for; NULL: none */
   const char *last_launch;
   simt_deferred deferred; /* ops that may become part of a larger kernel */
+  cuda_gaps gaps;
   char fault[256]; /* the first fault of the device; "" while there is none */
 };
 

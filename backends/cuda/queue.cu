@@ -81,6 +81,7 @@ static void queue_destroy(iso_queue *queue) {
   (void)cudaSetDevice(queue->device->ordinal);
   if (queue->stream)
     (void)cudaStreamSynchronize(queue->stream);
+  cuda_gaps_destroy(&queue->gaps);
   for (cudaEvent_t event : queue->events)
     if (event)
       (void)cudaEventDestroy(event);
@@ -95,6 +96,7 @@ static iso_status fill_queue(iso_queue *queue) {
   CUDA_TRY(cudaStreamCreateWithFlags(&queue->stream, cudaStreamNonBlocking));
   for (cudaEvent_t &event : queue->events)
     CUDA_TRY(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+  cuda_gaps_create(&queue->gaps);
   return ISO_OK;
 }
 
@@ -264,7 +266,10 @@ static iso_status queue_replay(iso_queue *queue, void *given) {
   ISO_TRY(begin(queue));
   if (made->first_launch)
     note_launch(queue, made->first_launch, made->last_launch);
-  return enqueued(queue, cudaGraphLaunch(made->executable, queue->stream));
+  cuda_gaps_before(&queue->gaps, queue->stream);
+  cudaError_t error = cudaGraphLaunch(made->executable, queue->stream);
+  cuda_gaps_after(&queue->gaps, queue->stream);
+  return enqueued(queue, error);
 }
 
 /* The driver keeps an executable alive until its launches are done. */
