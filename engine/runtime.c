@@ -100,17 +100,21 @@ static iso_status choose_types(iso_runtime *runtime) {
   for (uint32_t i = 0; i < runtime->devices.n_devices; i++)
     all_gpus &= (int32_t)i == runtime->devices.fallback ||
                 runtime->devices.devices[i]->info.kind == ISO_DEVICE_GPU;
-  bool is_int8 = options->activation && strcmp(options->activation, "int8") == 0;
-  runtime->graph_options.operand_bits = is_int8 ? 8 : 0;
-  if (!options->activation || is_int8)
+  static const char *const names_8[] = {"int8", "fp8"};
+  const char *name_8 = NULL;
+  for (size_t i = 0; i < sizeof names_8 / sizeof names_8[0]; i++)
+    if (options->activation && strcmp(options->activation, names_8[i]) == 0)
+      name_8 = names_8[i];
+  runtime->graph_options.operand_bits = name_8 ? 8 : 0;
+  if (!options->activation || name_8)
     scheme = all_gpus ? ISO_SCHEME_BF16 : ISO_SCHEME_F32;
   else if (!iso_scheme_from_name(options->activation, &scheme) ||
            !(iso_operand_schemes(ISO_OPERAND_ACTIVATION) & ISO_SCHEME_BIT(scheme)))
     return iso_fail(ISO_ERROR_INVALID_ARGUMENT,
-                    "activations of %s: f32, bf16, f16 or int8 can be had", options->activation);
+                    "activations of %s: f32, bf16, f16, int8 or fp8 can be had", options->activation);
   runtime->graph_options.activation = scheme;
-  options->activation = is_int8 ? "int8" : iso_scheme_get_info(scheme)->name;
-  if (is_int8) /* the scheme of keys and values, where only attention reads them */
+  options->activation = name_8 ? name_8 : iso_scheme_get_info(scheme)->name;
+  if (name_8) /* the scheme of keys and values, where only attention reads them */
     scheme = ISO_SCHEME_BF16;
   if (options->kv_type && (!iso_scheme_from_name(options->kv_type, &scheme) ||
                            !(iso_operand_schemes(ISO_OPERAND_KV) & ISO_SCHEME_BIT(scheme))))

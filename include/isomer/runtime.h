@@ -27,8 +27,9 @@ typedef struct iso_runtime_options {
   iso_progress_callback progress;
   void *progress_context;
   /* Type of the values between ops: "f32", "bf16" or "f16". NULL: f32, or bf16 where every device
-   * is a GPU. "int8": as NULL, and products may round their operands to 8 bits (operand_bits of
-   * matmul), which costs accuracy. In the options in force it is never NULL. */
+   * is a GPU. "int8" or "fp8": as NULL, and products may round their operands to 8 bits
+   * (operand_bits of matmul: to E4M3 where weights are, else to int8), which costs accuracy. In
+   * the options in force it is never NULL. */
   const char *activation;
   const char *cpu_affinity; /* CPUs for the CPU's threads, as in iso_device_options; or NULL */
 } iso_runtime_options;
