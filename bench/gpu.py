@@ -4,7 +4,8 @@
     bench/gpu.py --tool build/release/isomer [--device cuda:0] [--scratch FOLDER] [--schemes bf16,q8_0]
 
 Nothing is built or downloaded: models are `isomer synth` of the llama3-8b shape with random
-weights, written to the scratch folder one at a time (16 GB at most) and deleted. Two ceilings are
+weights, or of bench/eight_bits.py, written to the scratch folder one at a time (16 GB at most) and
+deleted. Two ceilings are
 measured first, with Isomer's own kernels: bytes a second of a large copy (read plus written), and
 operations a second of a large bf16 product. A floor is the larger of the bytes that must move over
 the first and the operations over the second. Needs the Python standard library only; takes under
@@ -15,6 +16,7 @@ import datetime
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -23,9 +25,13 @@ import time
 LAYERS, HEADS, KV_HEADS, HEAD_DIM, HIDDEN, FEED, VOCABULARY = 32, 32, 8, 128, 4096, 14336, 128256
 KV_TOKEN_BYTES = LAYERS * 2 * KV_HEADS * HEAD_DIM * 2  # bf16
 # Every matrix but the embedding table, of which a step reads single rows.
-MATRIX_ELEMENTS = LAYERS * (2 * HIDDEN * HIDDEN + 2 * HIDDEN * KV_HEADS * HEAD_DIM
-                            + 3 * HIDDEN * FEED) + HIDDEN * VOCABULARY
-BITS = {"bf16": 16, "f16": 16, "q8_0": 8.5, "q4_0": 4.5, "q4_k_m": 4.9, "q4_k": 4.5}
+LAYER_ELEMENTS = LAYERS * (2 * HIDDEN * HIDDEN + 2 * HIDDEN * KV_HEADS * HEAD_DIM
+                           + 3 * HIDDEN * FEED)
+HEAD_ELEMENTS = HIDDEN * VOCABULARY
+BITS = {"bf16": 16, "f16": 16, "q8_0": 8.5, "q4_0": 4.5, "q4_k_m": 4.9, "q4_k": 4.5, "f8": 8.25,
+        "i8": 8.25}
+# Folders of bench/eight_bits.py, whose heads are bf16, and what activations become.
+EIGHT_BITS = {"f8": "fp8", "i8": "int8"}
 DEPTH, GENERATED, BATCH, PROMPT = 512, 128, 64, 2048
 
 ATTENTION = ("paged_attention T={rows} H=32 G=8 D=128 E=128 P={pages} S=64 Q={sequences} B={blocks} "
@@ -42,6 +48,10 @@ KERNELS = [
     ("product of 64 rows, q8_0", "matmul *=64 N=57344 K=4096 weight=q8_0 rows=bf16"),
     ("product of 2,048 rows, q4_0", "matmul *=2048 N=14336 K=4096 weight=q4_0 rows=bf16"),
     ("product of 2,048 rows, q8_0", "matmul *=2048 N=14336 K=4096 weight=q8_0 rows=bf16"),
+] + [
+    (f"product of {rows:,} rows, {kind} x {kind}",
+     f"matmul *={rows} N={features} K=4096 weight={kind}_g128 operand_bits=8 rows=bf16")
+    for rows, features in ((64, 57344), (2048, 14336)) for kind in ("f8", "i8")
 ] + [
     (f"decode attention, 64 x 8,192 positions, {cache}",
      ATTENTION.format(rows=64, pages=8200, sequences=64, blocks=128, batch="decode", cache=cache))
@@ -100,7 +110,9 @@ class Bench:
                 self.copy = rate
             if name.startswith("product, "):
                 self.operations = operations
-            floor = max(us * rate / self.copy, us * operations / (self.operations or 1e30))
+            # 8-bit operands are multiplied twice as fast.
+            most = (self.operations or 1e30) * (2 if "operand_bits=8" in case else 1)
+            floor = max(us * rate / self.copy, us * operations / most)
             rows.append((name, f"{us:.1f}", f"{rate / 1e9:.0f}", f"{operations / 1e12:.1f}",
                          f"{floor:.1f}", f"{100 * floor / us:.0f} %", kernel))
         return rows
@@ -121,14 +133,26 @@ class Bench:
 
     # ---- The host
 
+    def gap(self, model, *arguments):
+        """us for which the device has nothing to do between two replayed steps, as a sentence."""
+        environment = {**os.environ, "ISOMER_CUDA_GAPS": "1"}
+        done = subprocess.run([self.options.tool, "bench", model, "--device", self.options.device,
+                               "-r", "1", *map(str, arguments)], capture_output=True, text=True,
+                              timeout=300, env=environment)
+        found = re.search(r"between replayed steps for ([\d.]+) us \(median of \d+; a tenth of them "
+                          r"above ([\d.]+) us", done.stderr)
+        return f"{found[1]} us (a tenth above {found[2]})" if found else "not told"
+
     def host(self):
-        """us of a whole step of a model so small that starting kernels and the host are all."""
+        """us of a whole step of a model so small that starting kernels and the host are all, and
+        its gaps."""
         model = os.path.join(self.options.scratch, "isomer-gpu-tiny.gguf")
+        arguments = ("-p", 0, "-n", 512, "-d", 64, "-c", 1024)
         try:
             if self.isomer("synth", "tiny-llama", model) is None:
-                return None
-            found = self.speed(model, "-p", 0, "-n", 512, "-d", 64, "-c", 1024)
-            return 1e6 / found[0]["avg_ts"] if found else None
+                return None, None
+            found = self.speed(model, *arguments)
+            return 1e6 / found[0]["avg_ts"] if found else None, self.gap(model, *arguments)
         finally:
             if os.path.exists(model):
                 os.remove(model)
@@ -137,9 +161,13 @@ class Bench:
 
     def floor(self, scheme, rows, context, sequences=1):
         """Tokens/s that no step of `rows` rows can exceed, its sequences `context` tokens long."""
-        moved = MATRIX_ELEMENTS * BITS[scheme] / 8 + sequences * context * KV_TOKEN_BYTES
-        operations = 2 * MATRIX_ELEMENTS * rows + (
-            4 * LAYERS * HEADS * HEAD_DIM * rows * context / (2 if rows > sequences else 1))
+        eight = scheme in EIGHT_BITS
+        moved = (LAYER_ELEMENTS * BITS[scheme] + HEAD_ELEMENTS * (16 if eight else BITS[scheme])) / 8
+        moved += sequences * context * KV_TOKEN_BYTES
+        # A prompt's head is for its last row.
+        head_rows = rows if rows == sequences else 1
+        operations = 2 * LAYER_ELEMENTS * rows / (2 if eight else 1) + 2 * HEAD_ELEMENTS * head_rows
+        operations += 4 * LAYERS * HEADS * HEAD_DIM * rows * context / (2 if rows > sequences else 1)
         return rows / max(moved / self.copy, operations / self.operations)
 
     def speed(self, model, *arguments):
@@ -157,6 +185,8 @@ class Bench:
                    ("-p", PROMPT, "-n", 0, "-b", PROMPT, "-c", PROMPT + 64))]
         rows = []
         for name, floor, arguments in wanted:
+            if scheme in EIGHT_BITS:
+                arguments += ("--activation", EIGHT_BITS[scheme])
             found = self.speed(model, *arguments)
             speed = found[0]["avg_ts"] if found else None
             self.say(f"{scheme} {name}: {speed}")
@@ -164,18 +194,30 @@ class Bench:
                          f"{100 * speed / floor:.0f} %" if speed else ""))
         return rows
 
+    def make(self, scheme, path):
+        """Whether a model of this scheme was written."""
+        if scheme not in EIGHT_BITS:
+            return self.isomer("synth", "--scheme", scheme, "llama3-8b", path) is not None
+        script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "eight_bits.py")
+        return subprocess.run([sys.executable, script, "--tool", self.options.tool, scheme,
+                               path]).returncode == 0
+
     def models(self):
-        rows = []
+        rows, gap = [], None
         for scheme in self.options.schemes.split(","):
-            model = os.path.join(self.options.scratch, f"isomer-gpu-{scheme}.gguf")
+            model = os.path.join(self.options.scratch, f"isomer-gpu-{scheme}" +
+                                 ("" if scheme in EIGHT_BITS else ".gguf"))
             try:
-                if self.isomer("synth", "--scheme", scheme, "llama3-8b", model) is not None:
-                    self.say(f"{scheme}: {os.path.getsize(model) / 1e9:.1f} GB written")
+                if self.make(scheme, model):
+                    self.say(f"{scheme}: written")
                     rows += self.steps(scheme, model)
+                    gap = gap or self.gap(model, "-p", 0, "-n", 128, "-d", DEPTH, "-c", 1024)
             finally:
-                if os.path.exists(model):
+                if os.path.isdir(model):
+                    shutil.rmtree(model)
+                elif os.path.exists(model):
                     os.remove(model)
-        return rows
+        return rows, gap
 
 
 def table(head, rows):
@@ -188,7 +230,7 @@ def main():
     parser.add_argument("--tool", default="build/release/isomer")
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--scratch", default="/tmp")
-    parser.add_argument("--schemes", default="bf16,q8_0,q4_0,q4_k_m")
+    parser.add_argument("--schemes", default="bf16,q8_0,q4_0,q4_k_m,f8,i8")
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--beside-torch", action="store_true", help="time PyTorch, too")
     parser.add_argument("--torch-python", default="python3", help="the Python that has PyTorch")
@@ -200,7 +242,7 @@ def main():
     if not card:
         sys.exit(f"there is no {options.device}: {devices}")
     kernel_rows = bench.kernels()
-    tiny = bench.host()
+    tiny, tiny_gap = bench.host()
     beside = ""
     if options.beside_torch:
         rows, version = bench.torch()
@@ -209,7 +251,7 @@ PyTorch {version} beside them, the same shapes on the same card (caches dense, n
 
 {table(["kernel", "what ran", "us"], rows)}
 """
-    step_rows = bench.models()
+    step_rows, gap = bench.models()
     text = f"""# Isomer on {card["name"]}
 
 {datetime.date.today()}, {card["detail"]}. Ceilings measured in the same run: {bench.copy / 1e12:.2f} TB/s for
@@ -220,8 +262,8 @@ steps that end in a token on the host; means of {options.repetitions}. A floor c
 
 {table(["step", "tokens/s", "floor", "of the floor"], step_rows)}
 
-A step of a model of two layers of 256 (tiny-llama), kernels, upload, download and host, takes
-{f"{tiny:.0f} us" if tiny else "failed"}: the host's part between steps of a replayed decode is below that.
+Between two replayed steps of decoding the device has nothing to do for {gap or "failed"},
+with tiny-llama, whose whole steps take {f"{tiny:.0f} us" if tiny else "failed"}, for {tiny_gap}.
 
 Single kernels, launched back to back (small ones show what a launch costs):
 
