@@ -38,7 +38,10 @@ enum { CUDA_EVENTS = 64 };
 
 struct iso_queue {
   iso_device *device;
-  cudaStream_t stream;
+  cudaStream_t stream;             /* where work goes: the queue's own, or a lane's */
+  cudaStream_t own, lanes[SIMT_LANES];
+  cudaEvent_t forked, joined[SIMT_LANES];
+  bool at_turn; /* the next launch must not start before its turn: it waits for several streams */
   cudaEvent_t events[CUDA_EVENTS]; /* of value v: events[v % CUDA_EVENTS] */
   uint64_t signalled;              /* the latest value that was enqueued */
   uint64_t reached;                /* the latest value that is known to have passed */

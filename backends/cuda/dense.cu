@@ -163,7 +163,7 @@ uint64_t workspace(const iso_device *, const iso_op_arguments *arguments) {
 
 bool is_aligned(const void *address) { return ((uintptr_t)address & 15) == 0; }
 
-iso_status launch(iso_queue *queue, const iso_op_arguments *arguments) {
+iso_status run(iso_queue *queue, const iso_op_arguments *arguments) {
   route r = plan_route(arguments);
   uint8_t *scratch = simt_workspace(arguments);
   const uint8_t *weight = simt_address(arguments->inputs[1]);
@@ -211,6 +211,10 @@ iso_status launch(iso_queue *queue, const iso_op_arguments *arguments) {
   return simt_launch_early(queue, "matmul: bias and rounding", finish, grid, dim3(THREADS), 0, f);
 }
 
+iso_status launch(iso_queue *queue, const iso_op_arguments *arguments) {
+  return simt_defer(queue, simt_queue_deferred(queue), arguments, run);
+}
+
 const iso_kernel records[] = {{.size = sizeof(iso_kernel),
                                .op = ISO_OP_MATMUL,
                                .name = "matmul.float.cublaslt",
@@ -229,7 +233,7 @@ uint64_t cuda_dense_workspace(const iso_op_arguments *arguments) {
 }
 
 iso_status cuda_dense_launch(iso_queue *queue, const iso_op_arguments *arguments) {
-  return launch(queue, arguments);
+  return run(queue, arguments);
 }
 
 SIMT_EXPORT_KERNELS(dense, records)

@@ -79,21 +79,31 @@ static void queue_destroy(iso_queue *queue) {
   if (!queue)
     return;
   (void)cudaSetDevice(queue->device->ordinal);
-  if (queue->stream)
-    (void)cudaStreamSynchronize(queue->stream);
+  if (queue->own)
+    (void)cudaStreamSynchronize(queue->own);
   cuda_gaps_destroy(&queue->gaps);
   for (cudaEvent_t event : queue->events)
     if (event)
       (void)cudaEventDestroy(event);
-  if (queue->stream)
-    (void)cudaStreamDestroy(queue->stream);
+  for (cudaEvent_t event : {queue->forked, queue->joined[0], queue->joined[1]})
+    if (event)
+      (void)cudaEventDestroy(event);
+  for (cudaStream_t stream : {queue->own, queue->lanes[0], queue->lanes[1]})
+    if (stream)
+      (void)cudaStreamDestroy(stream);
   (void)cudaGetLastError();
   free(queue);
 }
 
 static iso_status fill_queue(iso_queue *queue) {
   CUDA_TRY(cudaSetDevice(queue->device->ordinal));
-  CUDA_TRY(cudaStreamCreateWithFlags(&queue->stream, cudaStreamNonBlocking));
+  CUDA_TRY(cudaStreamCreateWithFlags(&queue->own, cudaStreamNonBlocking));
+  queue->stream = queue->own;
+  for (cudaStream_t &lane : queue->lanes)
+    CUDA_TRY(cudaStreamCreateWithFlags(&lane, cudaStreamNonBlocking));
+  CUDA_TRY(cudaEventCreateWithFlags(&queue->forked, cudaEventDisableTiming));
+  for (cudaEvent_t &event : queue->joined)
+    CUDA_TRY(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
   for (cudaEvent_t &event : queue->events)
     CUDA_TRY(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
   cuda_gaps_create(&queue->gaps);
@@ -213,6 +223,39 @@ static iso_status queue_wait(iso_queue *queue, iso_queue *other, uint64_t value)
   if (value == 0 || value <= other->reached)
     return ISO_OK;
   return enqueued(queue, cudaStreamWaitEvent(queue->stream, event_of(other, value), 0));
+}
+
+/* ---- Lanes -------------------------------------------------------------------------------------
+ */
+
+static_assert(SIMT_LANES == 2, "queue_destroy() names them");
+
+iso_status simt_fork(iso_queue *queue, uint32_t n_lanes) {
+  CUDA_TRY(cudaSetDevice(queue->device->ordinal));
+  CUDA_TRY(cudaEventRecord(queue->forked, queue->own));
+  for (uint32_t i = 0; i < n_lanes; i++)
+    CUDA_TRY(cudaStreamWaitEvent(queue->lanes[i], queue->forked, 0));
+  return ISO_OK;
+}
+
+void simt_enter_lane(iso_queue *queue, uint32_t lane) {
+  queue->stream = queue->lanes[lane];
+  queue->at_turn = true;
+}
+
+void simt_leave_lane(iso_queue *queue) {
+  queue->stream = queue->own;
+  queue->at_turn = false;
+}
+
+/* After a failure, too: a lane that was forked off a capture must come back to it. */
+iso_status simt_join(iso_queue *queue, uint32_t n_lanes) {
+  queue->at_turn = true;
+  for (uint32_t i = 0; i < n_lanes; i++) {
+    CUDA_TRY(cudaEventRecord(queue->joined[i], queue->lanes[i]));
+    CUDA_TRY(cudaStreamWaitEvent(queue->own, queue->joined[i], 0));
+  }
+  return ISO_OK;
 }
 
 /* ---- Recordings ---------------------------------------------------------------------------------

@@ -84,6 +84,7 @@ iso_status simt_launch(iso_queue *queue, const char *name, void (*kernel)(P...),
                        dim3 block, size_t shared_bytes, A... arguments) {
   ISO_TRY(simt_prepare_launch(queue, kernel, shared_bytes));
   kernel<<<grid, block, shared_bytes, queue->stream>>>(P(arguments)...);
+  queue->at_turn = false;
   return cuda_launched(queue, name);
 }
 
@@ -104,7 +105,8 @@ iso_status simt_launch_early(iso_queue *queue, const char *name, void (*kernel)(
   config.dynamicSmemBytes = shared_bytes;
   config.stream = queue->stream;
   config.attrs = &attribute;
-  config.numAttrs = queue->device->starts_early ? 1 : 0;
+  config.numAttrs = queue->device->starts_early && !queue->at_turn ? 1 : 0;
+  queue->at_turn = false;
   (void)cudaLaunchKernelEx(&config, kernel, P(arguments)...); /* its error is also the last one */
   return cuda_launched(queue, name);
 }

@@ -18,12 +18,17 @@ static iso_status launch_norm_matmuls(iso_queue *queue, const simt_deferred_op *
   return ops[2].launch_group(queue, ops, count);
 }
 
+static bool fit_beside(const simt_deferred_op *ops, uint32_t count);
+static iso_status launch_beside(iso_queue *queue, const simt_deferred_op *ops, uint32_t count);
+
 static const pattern patterns[] = {
     {2, {ISO_OP_ADD, ISO_OP_RMS_NORM}, simt_add_rms_norm_fits, simt_add_rms_norm},
     {3, {ISO_OP_ROPE, ISO_OP_ROPE, ISO_OP_KV_WRITE}, simt_rope_kv_write_fits, simt_rope_kv_write},
     {2, {ISO_OP_MATMUL, ISO_OP_MATMUL}, simt_matmuls_fit, launch_matmuls},
     {3, {ISO_OP_MATMUL, ISO_OP_MATMUL, ISO_OP_MATMUL}, simt_matmuls_fit, launch_matmuls},
     {3, {ISO_OP_MATMUL, ISO_OP_MATMUL, ISO_OP_GLU}, simt_matmul_glu_fits, launch_matmuls},
+    {2, {ISO_OP_MATMUL, ISO_OP_MATMUL}, fit_beside, launch_beside},
+    {3, {ISO_OP_MATMUL, ISO_OP_MATMUL, ISO_OP_MATMUL}, fit_beside, launch_beside},
     {4,
      {ISO_OP_ADD, ISO_OP_RMS_NORM, ISO_OP_MATMUL, ISO_OP_MATMUL},
      simt_norm_matmuls_fit,
@@ -69,22 +74,70 @@ static bool are_plain_rows(const iso_tensor &tensor) {
   return true;
 }
 
-/* Only records that make several products in one launch hold one back, each for its own scheme:
- * the same function is the same kind of weight. */
-bool simt_matmuls_fit(const simt_deferred_op *ops, uint32_t count) {
+/* Whether these products read the same rows, and none what another writes. */
+static bool are_side_by_side(const simt_deferred_op *ops, uint32_t count) {
   const iso_op_arguments &first = ops[0].arguments;
-  bool fit = ops[0].launch_group && are_plain_rows(first.inputs[0]) &&
-             are_plain_rows(first.outputs[0]) && simt_is_apart(&first.outputs[0], &first.inputs[0]);
-  for (uint32_t i = 1; i < count && fit; i++) {
+  bool are = simt_is_apart(&first.outputs[0], &first.inputs[0]);
+  for (uint32_t i = 1; i < count && are; i++) {
     const iso_op_arguments &product = ops[i].arguments;
-    fit = ops[i].launch_group == ops[0].launch_group &&
+    are = ops[i].launch_group == ops[0].launch_group &&
           simt_is_same(&product.inputs[0], &first.inputs[0]) &&
-          are_plain_rows(product.outputs[0]) &&
           simt_is_apart(&product.outputs[0], &first.inputs[0]);
-    for (uint32_t j = 0; j < i && fit; j++)
-      fit = simt_is_apart(&product.outputs[0], &ops[j].arguments.outputs[0]);
+    for (uint32_t j = 0; j < i && are; j++)
+      are = simt_is_apart(&product.outputs[0], &ops[j].arguments.outputs[0]);
   }
-  return fit;
+  return are;
+}
+
+/* Only records that make several products in one launch have a function for it, each for its own
+ * scheme: the same function is the same kind of weight. */
+bool simt_matmuls_fit(const simt_deferred_op *ops, uint32_t count) {
+  bool fit = ops[0].launch_group && are_plain_rows(ops[0].arguments.inputs[0]);
+  for (uint32_t i = 0; i < count && fit; i++)
+    fit = are_plain_rows(ops[i].arguments.outputs[0]);
+  return fit && are_side_by_side(ops, count);
+}
+
+/* Products that leave much of the device idle, each with scratch of its own. */
+static bool fit_beside(const simt_deferred_op *ops, uint32_t count) {
+  enum { MOST_ROWS = 512 };
+  const iso_tensor &x = ops[0].arguments.inputs[0];
+  int64_t n_rows = 1;
+  for (uint32_t d = 0; d + 1 < x.n_dims; d++)
+    n_rows *= x.dims[d];
+  if (ops[0].launch_group || n_rows > MOST_ROWS || !are_side_by_side(ops, count))
+    return false;
+  for (uint32_t i = 1; i < count; i++)
+    for (uint32_t j = 0; j < i; j++) {
+      const iso_op_arguments &a = ops[i].arguments, &b = ops[j].arguments;
+      if (a.workspace && a.workspace == b.workspace && a.workspace_offset == b.workspace_offset)
+        return false;
+    }
+  return true;
+}
+
+/* The widest product is enqueued as ever, the others beside it. */
+static iso_status launch_beside(iso_queue *queue, const simt_deferred_op *ops, uint32_t count) {
+  uint32_t widest = 0;
+  for (uint32_t i = 1; i < count; i++)
+    if (ops[i].arguments.inputs[1].dims[0] > ops[widest].arguments.inputs[1].dims[0])
+      widest = i;
+  iso_status status = simt_fork(queue, count - 1);
+  for (uint32_t i = 0, lane = 0; i < count && status == ISO_OK; i++) {
+    if (i == widest)
+      continue;
+    iso_op_arguments arguments = ops[i].arguments;
+    arguments.attributes = ops[i].attributes;
+    simt_enter_lane(queue, lane++);
+    status = ops[i].launch(queue, &arguments);
+    simt_leave_lane(queue);
+  }
+  iso_op_arguments arguments = ops[widest].arguments;
+  arguments.attributes = ops[widest].attributes;
+  if (status == ISO_OK)
+    status = ops[widest].launch(queue, &arguments);
+  iso_status joined = simt_join(queue, count - 1);
+  return status != ISO_OK ? status : joined;
 }
 
 bool simt_matmul_glu_fits(const simt_deferred_op *ops, uint32_t count) {

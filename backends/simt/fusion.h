@@ -3,7 +3,8 @@
  * A queue holds an op back when it may be the first of a known pattern. Whatever is enqueued next
  * either completes the pattern, and one kernel does the work of all, or is enqueued behind what was
  * held back. Every output of every op is written, bit for bit as without fusion, so nobody can
- * tell but by the clock. ISOMER_FUSION=0 turns it off. */
+ * tell but by the clock. Products of the same rows that no kernel takes together run beside each
+ * other. ISOMER_FUSION=0 turns it all off. */
 #ifndef ISOMER_SIMT_FUSION_H
 #define ISOMER_SIMT_FUSION_H
 
@@ -49,6 +50,15 @@ bool simt_matmul_glu_fits(const simt_deferred_op *ops, uint32_t count);
 /* The same after the add and the rms_norm that make their rows. */
 bool simt_norm_matmuls_fit(const simt_deferred_op *ops, uint32_t count);
 bool simt_norm_matmul_glu_fits(const simt_deferred_op *ops, uint32_t count);
+
+/* The backend's part of running ops beside each other. simt_fork() opens lanes 0 .. n - 1 (at most
+ * SIMT_LANES), which begin after all that the queue holds; between enter and leave, what is
+ * enqueued goes to a lane; what is enqueued after simt_join() waits for all of them. */
+enum { SIMT_LANES = 2 };
+iso_status simt_fork(iso_queue *queue, uint32_t n_lanes);
+void simt_enter_lane(iso_queue *queue, uint32_t lane);
+void simt_leave_lane(iso_queue *queue);
+iso_status simt_join(iso_queue *queue, uint32_t n_lanes);
 
 /* Whether two operands are the same values in the same place. */
 bool simt_is_same(const iso_tensor *a, const iso_tensor *b);

@@ -147,7 +147,8 @@ iso_status hopper_launch(iso_queue *queue, const char *name, void (*kernel)(P...
   config.dynamicSmemBytes = shared_bytes;
   config.stream = queue->stream;
   config.attrs = attributes;
-  config.numAttrs = queue->device->starts_early ? 2 : 1;
+  config.numAttrs = queue->device->starts_early && !queue->at_turn ? 2 : 1;
+  queue->at_turn = false;
   (void)cudaLaunchKernelEx(&config, kernel, P(arguments)...); /* its error is also the last one */
   return cuda_launched(queue, name);
 }

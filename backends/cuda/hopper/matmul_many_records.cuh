@@ -35,7 +35,7 @@ static inline uint64_t matmul_many_scratch(const iso_device *, const iso_op_argu
 }
 
 template <typename W>
-iso_status matmul_many_record_launch(iso_queue *queue, const iso_op_arguments *arguments) {
+iso_status matmul_many_record_run(iso_queue *queue, const iso_op_arguments *arguments) {
   const iso_tensor &weight = arguments->inputs[1];
   matmul_many_arguments a = {};
   a.x = simt_rows_of(arguments->inputs[0]);
@@ -43,6 +43,11 @@ iso_status matmul_many_record_launch(iso_queue *queue, const iso_op_arguments *a
   a.bias = (const float *)simt_address(arguments->inputs[2]), a.weight = simt_address(weight);
   a.n_features = weight.dims[0], a.n_columns = weight.dims[1], a.n_rows = a.y.n_rows;
   return matmul_many_run<W>(queue, "matmul.packed.many", simt_workspace(arguments), a);
+}
+
+template <typename W>
+iso_status matmul_many_record_launch(iso_queue *queue, const iso_op_arguments *arguments) {
+  return simt_defer(queue, simt_queue_deferred(queue), arguments, matmul_many_record_run<W>);
 }
 
 static inline iso_refusal grouped_many_check(const iso_device *device,
