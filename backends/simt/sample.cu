@@ -11,6 +11,7 @@
  * Where the list is too long or too short, that block goes over all tokens, and filters find their
  * threshold by digits of the score, the highest first: a histogram of one digit says which bucket
  * the threshold is in. Top-p tries a histogram of the distance to the likeliest before that. */
+#include "backends/simt/sample_noise.cuh"
 #include "backends/simt/simt.cuh"
 #include <type_traits>
 
@@ -74,32 +75,6 @@ struct shared_memory {
   int32_t bucket;
   int32_t invalid;
 };
-
-/* ---- Randomness ------------------------------------------------------------------------------ */
-
-__device__ void philox(uint64_t key, uint32_t x0, uint32_t x1, uint32_t out[4]) {
-  uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32), x2 = 0, x3 = 0;
-  for (int round = 0; round < 10; round++) {
-    uint64_t a = (uint64_t)0xD2511F53u * x0, b = (uint64_t)0xCD9E8D57u * x2;
-    x0 = (uint32_t)(b >> 32) ^ x1 ^ k0;
-    x2 = (uint32_t)(a >> 32) ^ x3 ^ k1;
-    x1 = (uint32_t)b;
-    x3 = (uint32_t)a;
-    k0 += 0x9E3779B9u;
-    k1 += 0xBB67AE85u;
-  }
-  out[0] = x0, out[1] = x1, out[2] = x2, out[3] = x3;
-}
-
-__device__ double gumbel(uint64_t seed, uint32_t draw, int32_t token) {
-  uint32_t words[4];
-  philox(seed, (uint32_t)token / 4, draw, words);
-  int which = token % 4;
-  uint32_t word = which == 0 ? words[0] : which == 1 ? words[1] : which == 2 ? words[2] : words[3];
-  float v = (float)(word >> 8) * 0x1p-24f + ((float)(word & 255) + 0.5f) * 0x1p-32f;
-  v = fminf(v, 1 - 0x1p-24f);
-  return -log(-log1p(-(double)v));
-}
 
 /* ---- Parts of the block ---------------------------------------------------------------------- */
 
@@ -233,9 +208,9 @@ struct row_values {
   const uint32_t *allowed;
 
   __device__ double operator[](int token) const {
-    if (penalised)
-      return penalised[token];
-    float logit = logits[token];
+    return penalised ? penalised[token] : of(token, logits[token]);
+  }
+  __device__ double of(int token, float logit) const {
     bool out = (allowed && !(allowed[token / 32] >> (token % 32) & 1)) || !(logit > -INFINITY);
     return out ? -INFINITY : (double)logit;
   }
@@ -336,7 +311,8 @@ struct drawing {
 
   __device__ double lowest() const { return min_p > 0 ? largest + log(min_p) : -INFINITY; }
   __device__ double noise(int32_t token) const {
-    return gumbel((uint32_t)seed_low | (uint64_t)(uint32_t)seed_high << 32, (uint32_t)draw, token);
+    return simt_gumbel((uint32_t)seed_low | (uint64_t)(uint32_t)seed_high << 32, (uint32_t)draw,
+                       token);
   }
   /* Whether every token's own score decides if it can be drawn. */
   __device__ bool is_direct() const { return k == 0 && top_p >= 1; }
@@ -447,12 +423,20 @@ __global__ void __launch_bounds__(STRETCH_THREADS) scan(operands o) {
   if (changed)
     invalid = count_history(o, row, first, counts);
   row_values values = values_of(o, row);
-  values.penalised = nullptr;
+  float logits[STRETCH / STRETCH_THREADS]; /* all on their way at once */
+#pragma unroll
+  for (int k = 0; k < STRETCH / STRETCH_THREADS; k++) {
+    int token = first + k * STRETCH_THREADS + (int)threadIdx.x;
+    logits[k] = token < o.n_logits ? values.logits[token] : -INFINITY;
+  }
   scored mine = {0, -1};
   int32_t n_mine = 0;
-  for (int i = (int)threadIdx.x; i < STRETCH && first + i < o.n_logits; i += STRETCH_THREADS) {
-    int token = first + i;
-    double value = values[token];
+#pragma unroll
+  for (int k = 0; k < STRETCH / STRETCH_THREADS; k++) {
+    int i = k * STRETCH_THREADS + (int)threadIdx.x, token = first + i;
+    if (token >= o.n_logits)
+      break;
+    double value = values.of(token, logits[k]);
     if (changed) {
       if (value > -INFINITY)
         value = penalised(p, value, counts[i]);
