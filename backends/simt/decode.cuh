@@ -12,7 +12,8 @@
 
 template <int SCHEME> struct simt_codec;
 
-/* ---- Parts -------------------------------------------------------------------------------------- */
+/* ---- Parts --------------------------------------------------------------------------------------
+ */
 
 __device__ inline float simt_half_bits(uint16_t bits) {
   return __half2float(__ushort_as_half(bits));
@@ -36,7 +37,8 @@ __device__ inline uint2 simt_nibbles8(const uint8_t *codes, int first) {
   return make_uint2(bytes.x >> shift & 0x0f0f0f0fu, bytes.y >> shift & 0x0f0f0f0fu);
 }
 
-/* ---- Plain floats --------------------------------------------------------------------------------- */
+/* ---- Plain floats
+ * --------------------------------------------------------------------------------- */
 
 template <int SCHEME, int BYTES> struct simt_float_codec {
   static constexpr int elements = 8, bytes = 8 * BYTES;
@@ -55,16 +57,22 @@ template <> struct simt_codec<ISO_SCHEME_F32> : simt_float_codec<ISO_SCHEME_F32,
 template <> struct simt_codec<ISO_SCHEME_F16> : simt_float_codec<ISO_SCHEME_F16, 2> {};
 template <> struct simt_codec<ISO_SCHEME_BF16> : simt_float_codec<ISO_SCHEME_BF16, 2> {};
 
-/* ---- Blocks of 32 --------------------------------------------------------------------------------- */
+/* ---- Blocks of 32
+ * --------------------------------------------------------------------------------- */
 
+/* Element = value(code) * scale, codes of 8 bits. */
+template <typename F>
+__device__ inline void simt_decode_bytes(const uint8_t *codes, float scale, F value, float *out) {
+  uint2 bytes = simt_bytes8(codes);
+#pragma unroll
+  for (int i = 0; i < 8; i++)
+    out[i] = value(simt_byte_of(bytes, i)) * scale;
+}
+__device__ inline float simt_signed_value(int code) { return (float)(int8_t)code; }
 template <> struct simt_codec<ISO_SCHEME_Q8_0> {
   static constexpr int elements = 32, bytes = sizeof(iso_block_q8_0);
   static __device__ void decode8(const uint8_t *block, int first, float *out) {
-    float scale = simt_half_at(block);
-    uint2 codes = simt_bytes8(block + offsetof(iso_block_q8_0, codes) + first);
-#pragma unroll
-    for (int i = 0; i < 8; i++)
-      out[i] = (float)(int8_t)simt_byte_of(codes, i) * scale;
+    simt_decode_bytes(block + 2 + first, simt_half_at(block), simt_signed_value, out);
   }
 };
 
@@ -129,7 +137,8 @@ template <> struct simt_codec<ISO_SCHEME_IQ4_NL> {
   }
 };
 
-/* ---- Groups of 128 -------------------------------------------------------------------------------- */
+/* ---- Groups of 128
+ * -------------------------------------------------------------------------------- */
 
 /* A word from a 2-byte aligned address. */
 __device__ inline uint32_t simt_word_at(const void *address) {
@@ -145,20 +154,14 @@ template <> struct simt_codec<ISO_SCHEME_I8_G128> {
   static constexpr int elements = 128, bytes = sizeof(iso_block_i8_g128);
   static __device__ void decode8(const uint8_t *block, int first, float *out) {
     float scale = __uint_as_float(simt_word_at(block));
-    uint2 codes = simt_bytes8(block + 4 + first);
-#pragma unroll
-    for (int i = 0; i < 8; i++)
-      out[i] = (float)(int8_t)simt_byte_of(codes, i) * scale;
+    simt_decode_bytes(block + 4 + first, scale, simt_signed_value, out);
   }
 };
 template <> struct simt_codec<ISO_SCHEME_F8_G128> {
   static constexpr int elements = 128, bytes = sizeof(iso_block_f8_g128);
   static __device__ void decode8(const uint8_t *block, int first, float *out) {
     float scale = __uint_as_float(simt_word_at(block));
-    uint2 codes = simt_bytes8(block + 4 + first);
-#pragma unroll
-    for (int i = 0; i < 8; i++)
-      out[i] = simt_e4m3_value(simt_byte_of(codes, i)) * scale;
+    simt_decode_bytes(block + 4 + first, scale, simt_e4m3_value, out);
   }
 };
 template <> struct simt_codec<ISO_SCHEME_I4_G128> {
@@ -174,7 +177,8 @@ template <> struct simt_codec<ISO_SCHEME_I4_G128> {
   }
 };
 
-/* ---- Super-blocks of 256 ----------------------------------------------------------------------------- */
+/* ---- Super-blocks of 256
+ * ----------------------------------------------------------------------------- */
 
 /* Eight 2-bit codes as Q2_K and Q3_K keep them. */
 __device__ inline uint2 simt_crumbs8(const uint8_t *codes, int first) {
@@ -268,8 +272,8 @@ template <> struct simt_codec<ISO_SCHEME_Q6_K> {
     int low_shift = j < 64 ? 0 : 4, high_shift = j / 32 * 2;
 #pragma unroll
     for (int i = 0; i < 8; i++) {
-      int code = (simt_byte_of(low, i) >> low_shift & 15) |
-                 (simt_byte_of(high, i) >> high_shift & 3) << 4;
+      int code =
+          (simt_byte_of(low, i) >> low_shift & 15) | (simt_byte_of(high, i) >> high_shift & 3) << 4;
       out[i] = scale * (float)(code - 32);
     }
   }
@@ -283,12 +287,14 @@ __device__ inline void simt_decode_group(const uint8_t *row, int64_t group, floa
   codec::decode8(row + group / groups * codec::bytes, (int)(group % groups) * 8, out);
 }
 
-/* ---- Choosing when the kernel is launched -------------------------------------------------------------- */
+/* ---- Choosing when the kernel is launched
+ * -------------------------------------------------------------- */
 
 /* The schemes that weights can have: SIMT_WEIGHTS(X) makes X(NAME) of each. */
 #define SIMT_WEIGHTS(X)                                                                            \
-  X(F32) X(F16) X(BF16) X(Q8_0) X(Q4_0) X(Q4_1) X(Q5_0) X(Q5_1) X(Q2_K) X(Q3_K) X(Q4_K) X(Q5_K)    \
-  X(Q6_K) X(IQ4_NL) X(I8_G128) X(F8_G128) X(I4_G128)
+  X(F32)                                                                                           \
+  X(F16) X(BF16) X(Q8_0) X(Q4_0) X(Q4_1) X(Q5_0) X(Q5_1) X(Q2_K) X(Q3_K) X(Q4_K) X(Q5_K) X(Q6_K)   \
+      X(IQ4_NL) X(I8_G128) X(F8_G128) X(I4_G128)
 constexpr iso_scheme_mask SIMT_WEIGHT_SCHEMES =
 #define SIMT_WEIGHT_BIT(NAME) ISO_SCHEME_BIT(ISO_SCHEME_##NAME) |
     SIMT_WEIGHTS(SIMT_WEIGHT_BIT) 0;

@@ -1,6 +1,7 @@
 /* embedding over tables that are packed for products, so that a head tied to its table needs only
  * one copy of it, and has the fast products. A table of its own stays in rows. */
 #include "backends/simt/matmul_records.cuh"
+#include "backends/simt/matmul_unpack.cuh"
 
 namespace {
 
@@ -46,26 +47,15 @@ template <typename W> __global__ void __launch_bounds__(SUBGROUPS * 32) embeddin
     W::base_words(data, lane, b, words);
     W::scales(data, lane, b, codes, &scales);
 #pragma unroll
-    for (int half = 0; half < 2; half++) {
-      constexpr int of_sub = W::sub == 16;
-      float v[4];
+    for (int half = 0; half < 2; half++)
 #pragma unroll
       for (int r = 0; r < 2; r++) {
         if (r != row % 16 / 8)
           continue;
-        float scale = scales.codes[half * of_sub][r];
-        float add = W::minimum ? scales.add[half * of_sub][r] : 0.0f;
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-          uint32_t bits = W::pair(words, codes, b, r, 2 * half + i);
-          float2 code = __half22float2(*(const __half2 *)&bits);
-          float one = 1 / W::unit_value * (W::odd_pairs_high && i ? 0.0625f : 1.0f);
-          v[2 * i] = (code.x * one - (float)W::offset) * scale + add;
-          v[2 * i + 1] = (code.y * one - (float)W::offset) * scale + add;
-        }
+        float v[4];
+        matmul_values<W>(words, codes, scales, b, r, half, v);
+        store(o, y, unit * W::unit + b * 32 + half * 16 + lane % 4 * 4, inside, v);
       }
-      store(o, y, unit * W::unit + b * 32 + half * 16 + lane % 4 * 4, inside, v);
-    }
   }
 }
 

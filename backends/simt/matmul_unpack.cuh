@@ -6,8 +6,26 @@
 
 enum { MATMUL_UNPACK_SUBGROUPS = 8 };
 
+/* Half h of block b, row r of the lane's two: columns 4 t .. 4 t + 3 of those 16. Codes are taken
+ * as W::lifted of themselves, exactly; a value is its code times its scale in f32. */
+template <typename W>
+__device__ __forceinline__ void
+matmul_values(const uint32_t (&words)[4], const typename W::lane_codes &codes,
+              const matmul_block_scales &scales, int b, int r, int h, float (&out)[4]) {
+  int s = W::sub == 16 ? h : 0;
+  float scale = scales.codes[s][r] * W::unlift, add = W::minimum ? scales.add[s][r] : 0.0f;
+#pragma unroll
+  for (int i = 0; i < 2; i++) {
+    uint32_t bits = W::pair(words, codes, b, r, 2 * h + i);
+    __half2 lift = __float2half2_rn(W::odd_pairs_high && i ? W::lift / 16 : W::lift);
+    __half2 offset = __float2half2_rn(-(float)W::offset * W::lifted);
+    float2 code = __half22float2(__hfma2(*(__half2 *)&bits, lift, offset));
+    out[2 * i] = fmaf(code.x, scale, add), out[2 * i + 1] = fmaf(code.y, scale, add);
+  }
+}
+
 /* One subgroup a unit, tiles in order from the first of `packed` on. `out`: rows of n_columns
- * values, a multiple of 4. A value is its code times its scale in f32, rounded once. */
+ * values, a multiple of 4. */
 template <typename W, typename V>
 __global__ void __launch_bounds__(MATMUL_UNPACK_SUBGROUPS * 32)
     matmul_unpack(const uint8_t *packed, int64_t n_rows, int64_t n_columns, V *out) {
@@ -21,7 +39,6 @@ __global__ void __launch_bounds__(MATMUL_UNPACK_SUBGROUPS * 32)
   if (tile * 16 >= n_rows)
     return;
   const uint8_t *unit = packed + index * W::unit_bytes;
-  constexpr float up = W::unlift; /* codes are taken as W::lifted of themselves */
   typename W::lane_codes codes;
   W::open(unit, lane, &codes);
 #pragma unroll
@@ -34,20 +51,12 @@ __global__ void __launch_bounds__(MATMUL_UNPACK_SUBGROUPS * 32)
     for (int r = 0; r < 2; r++)
 #pragma unroll
       for (int h = 0; h < 2; h++) {
-        int s = W::sub == 16 ? h : 0;
-        float scale = scales.codes[s][r] * up, add = W::minimum ? scales.add[s][r] : 0.0f;
-        uint32_t pairs[2];
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-          uint32_t bits = W::pair(words, codes, b, r, 2 * h + i);
-          __half2 lift = __float2half2_rn(W::odd_pairs_high && i ? W::lift / 16 : W::lift);
-          __half2 offset = __float2half2_rn(-(float)W::offset * W::lifted);
-          float2 code = __half22float2(__hfma2(*(__half2 *)&bits, lift, offset));
-          pairs[i] = mma_pack<V>(fmaf(code.x, scale, add), fmaf(code.y, scale, add));
-        }
+        float v[4];
+        matmul_values<W>(words, codes, scales, b, r, h, v);
         int64_t row = tile * 16 + g + r * 8, column = first_column + b * 32 + h * 16 + 4 * t;
         if (row < n_rows && column < n_columns)
-          *(uint2 *)(out + row * n_columns + column) = make_uint2(pairs[0], pairs[1]);
+          *(uint2 *)(out + row * n_columns + column) =
+              make_uint2(mma_pack<V>(v[0], v[1]), mma_pack<V>(v[2], v[3]));
       }
   }
 }
