@@ -35,6 +35,25 @@ __device__ __forceinline__ void mma_add(float (&sums)[4], const uint32_t (&left)
 #endif
 }
 
+/* The same of 16 x 32 bytes, signed or not, by 32 x 8 signed ones: four to a register, columns 4 t
+ * .. and 16 + 4 t .. of the left operand's rows, the same rows of the right one's column. */
+template <bool Signed>
+__device__ __forceinline__ void mma_add_integers(int (&sums)[4], const uint32_t (&left)[4],
+                                                 uint32_t right0, uint32_t right1) {
+#if MMA_HAS_UNIT
+#define MMA_INTEGERS(type)                                                                         \
+  asm("mma.sync.aligned.m16n8k32.row.col.s32." type ".s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "       \
+      "{%8,%9}, {%0,%1,%2,%3};"                                                                    \
+      : "+r"(sums[0]), "+r"(sums[1]), "+r"(sums[2]), "+r"(sums[3])                                 \
+      : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(right0), "r"(right1))
+  if constexpr (Signed)
+    MMA_INTEGERS("s8");
+  else
+    MMA_INTEGERS("u8");
+#undef MMA_INTEGERS
+#endif
+}
+
 __device__ __forceinline__ uint32_t mma_shared_address(const void *pointer) {
   return (uint32_t)__cvta_generic_to_shared(pointer);
 }

@@ -163,8 +163,12 @@ __device__ inline matmul_sub matmul_sub_of(const iso_block_q6_k &b, int s) {
 /* ---- Units --------------------------------------------------------------------------------------
  */
 
-/* Where a lane's sums of one 32-column block get their scales: `codes` multiplies sums of codes,
- * `add` sums of activations; [half of the block][row g or g + 8]. */
+/* Where a lane's sums of one sub-block get their scales: `codes` multiplies sums of codes, `add`
+ * sums of activations; of rows g and g + 8. */
+struct matmul_sub_scales {
+  float codes[2], add[2] = {};
+};
+/* The same of a block of 32 columns: [half of the block][row]. */
 struct matmul_block_scales {
   float codes[2][2], add[2][2];
 };
@@ -178,9 +182,11 @@ struct matmul_packed {
   static constexpr int sub = Sub, offset = Offset;
   static constexpr bool super = Scales == MATMUL_SUPER || Scales == MATMUL_SUPER_MINIMUM;
   static constexpr bool group = Scales == MATMUL_GROUP || Scales == MATMUL_GROUP_ZERO;
-  static constexpr bool minimum = Scales == MATMUL_HALF_MINIMUM ||
-                                  Scales == MATMUL_SUPER_MINIMUM || Scales == MATMUL_GROUP_ZERO;
-  static constexpr bool float8 = Bytes == 2;
+  static constexpr bool minimum = Scales == MATMUL_HALF_MINIMUM || Scales == MATMUL_SUPER_MINIMUM ||
+                                  Scales == MATMUL_GROUP_ZERO;
+  static constexpr bool float8 = Bytes == 2, integers = !float8;
+  /* The columns of a quad are side by side, or two and two in either half of the 32. */
+  static constexpr bool quads_are_neighbours = Bytes;
   /* Bits of a code, and where it starts in even pairs. Odd pairs of nibbles are four bits up, 16
    * times as large: their activations are made as much smaller. */
   static constexpr int width = (Nibbles ? 4
@@ -214,9 +220,12 @@ struct matmul_packed {
   struct lane_codes {
     uint32_t two_bits[TwoBits >= 0 ? blocks : 1], one_bit[OneBit >= 0 ? blocks / 2 : 1];
     float super[2][2]; /* [row][scale, minimum] */
+    uint32_t top;      /* the highest bits of four bytes */
   };
 
   static __device__ __forceinline__ void open(const uint8_t *unit_data, int lane, lane_codes *out) {
+    /* Nothing that the compiler could know: in a register, a mask and this are one instruction. */
+    out->top = 0x7f7f7f7fu + gridDim.z * 0x01010101u;
     if constexpr (TwoBits >= 0)
 #pragma unroll
       for (int i = 0; i < blocks / 4; i++) {
@@ -283,12 +292,42 @@ struct matmul_packed {
     return bits;
   }
 
+  /* Quad q of row r of block b, as four bytes: pairs q and q + 2 by turns, or 2 q and 2 q + 1.
+   * Codes with an offset are at the top of their bytes, where turning the highest bit over
+   * subtracts the offset. */
+  static constexpr int quad_base = Offset ? 8 - width : 0;
+  static constexpr float quad_value = 1 << quad_base; /* what code 1 is */
+  static_assert(Offset == 0 || Offset == 1 << (width - 1), "a quad is signed");
+
+  static __device__ __forceinline__ uint32_t quad(const uint32_t (&words)[4],
+                                                  const lane_codes &codes, int b, int r, int q) {
+    uint32_t bits = 0;
+    if constexpr (Bytes)
+      bits = words[r * 2 + q];
+    else if constexpr (Nibbles)
+      bits = shifted(words[r], quad_base - 4 * q) & (0x0f0f0f0fu << quad_base);
+    if constexpr (TwoBits >= 0) {
+      int from = 2 * (b % 2 * 4 + q), to = TwoBits + quad_base;
+      uint32_t word = codes.two_bits[b / 4 * 4 + b / 2 % 2 * 2 + r];
+      bits |= (shifted(word, to - from) & (0x00030003u << to)) |
+              (shifted(word, to + 4 - from) & (0x03000300u << to));
+    }
+    if constexpr (OneBit >= 0) {
+      int from = b % 4 * 4 + q, to = OneBit + quad_base;
+      uint32_t word = codes.one_bit[b / 4 * 2 + r];
+      bits |= (shifted(word, to - from) & (0x00010001u << to)) |
+              (shifted(word, to + 6 - from) & (0x01000100u << to));
+    }
+    return Offset ? bits ^ codes.top : bits;
+  }
+
   static __device__ __forceinline__ float byte_of(uint32_t word, int i) { /* 2^23 + byte i */
     return __uint_as_float(__byte_perm(word, 0x4b000000u, 0x7650u + (uint32_t)i));
   }
 
-  static __device__ __forceinline__ void scales(const uint8_t *unit_data, int lane, int b,
-                                                const lane_codes &codes, matmul_block_scales *out) {
+  /* Of sub-block s of block b. */
+  static __device__ __forceinline__ void scales(const uint8_t *unit_data, int lane, int b, int s,
+                                                const lane_codes &codes, matmul_sub_scales *out) {
     if constexpr (group) {
       uint2 v = *(const uint2 *)(unit_data + scales_at + (b / 4 * 8 + lane / 4) * 8);
 #pragma unroll
@@ -296,20 +335,20 @@ struct matmul_packed {
         uint32_t word = r ? v.y : v.x;
         if constexpr (minimum) {
           float scale = __uint_as_float(word & ~ISO_I4_ZERO_MASK);
-          out->codes[0][r] = scale;
-          out->add[0][r] = -scale * (float)(word & ISO_I4_ZERO_MASK);
+          out->codes[r] = scale;
+          out->add[r] = -scale * (float)(word & ISO_I4_ZERO_MASK);
         } else {
-          out->codes[0][r] = __uint_as_float(word);
+          out->codes[r] = __uint_as_float(word);
         }
       }
     } else {
-      block_scales(unit_data, lane, b, codes, out);
+      block_scales(unit_data, lane, b, s, codes, out);
     }
   }
 
   static __device__ __forceinline__ void block_scales(const uint8_t *unit_data, int lane, int b,
-                                                      const lane_codes &codes,
-                                                      matmul_block_scales *out) {
+                                                      int s, const lane_codes &codes,
+                                                      matmul_sub_scales *out) {
     const uint32_t *at =
         (const uint32_t *)(unit_data + scales_at) + (b * 8 + lane / 4) * scale_words;
     uint32_t words[2];
@@ -320,24 +359,34 @@ struct matmul_packed {
       words[0] = at[0], words[1] = 0;
     }
 #pragma unroll
-    for (int half = 0; half < 32 / Sub; half++)
-#pragma unroll
-      for (int r = 0; r < 2; r++) {
-        if constexpr (Scales == MATMUL_HALF) {
-          float2 v = __half22float2(*(const __half2 *)&words[0]);
-          out->codes[half][r] = r ? v.y : v.x;
-        } else if constexpr (Scales == MATMUL_HALF_MINIMUM) {
-          float2 v = __half22float2(*(const __half2 *)&words[r]);
-          out->codes[half][r] = v.x, out->add[half][r] = v.y;
-        } else if constexpr (Scales == MATMUL_SUPER) {
-          out->codes[half][r] =
-              codes.super[r][0] * (byte_of(words[0], half * 2 + r) - (0x1p23f + 128));
-        } else {
-          uint32_t word = words[Sub == 16 ? half : 0];
-          out->codes[half][r] = codes.super[r][0] * (byte_of(word, r * 2) - 0x1p23f);
-          out->add[half][r] = -codes.super[r][1] * (byte_of(word, r * 2 + 1) - 0x1p23f);
-        }
+    for (int r = 0; r < 2; r++) {
+      if constexpr (Scales == MATMUL_HALF) {
+        float2 v = __half22float2(*(const __half2 *)&words[0]);
+        out->codes[r] = r ? v.y : v.x;
+      } else if constexpr (Scales == MATMUL_HALF_MINIMUM) {
+        float2 v = __half22float2(*(const __half2 *)&words[r]);
+        out->codes[r] = v.x, out->add[r] = v.y;
+      } else if constexpr (Scales == MATMUL_SUPER) {
+        out->codes[r] = codes.super[r][0] * (byte_of(words[0], s * 2 + r) - (0x1p23f + 128));
+      } else {
+        uint32_t word = Sub == 16 && s ? words[1] : words[0];
+        out->codes[r] = codes.super[r][0] * (byte_of(word, r * 2) - 0x1p23f);
+        out->add[r] = -codes.super[r][1] * (byte_of(word, r * 2 + 1) - 0x1p23f);
       }
+    }
+  }
+
+  /* Of the sub-blocks of block b. */
+  static __device__ __forceinline__ void scales(const uint8_t *unit_data, int lane, int b,
+                                                const lane_codes &codes, matmul_block_scales *out) {
+#pragma unroll
+    for (int s = 0; s < 32 / Sub; s++) {
+      matmul_sub_scales of_sub;
+      scales(unit_data, lane, b, s, codes, &of_sub);
+#pragma unroll
+      for (int r = 0; r < 2; r++)
+        out->codes[s][r] = of_sub.codes[r], out->add[s][r] = of_sub.add[r];
+    }
   }
 
   /* ---- Packing: one lane's share of a unit from blocks as in files; `rows` says which of the

@@ -79,9 +79,9 @@ static inline matmul_few_arguments grouped_read(const iso_op_arguments *argument
   a.x = matmul_few_rows_of(arguments->inputs[0]);
   a.n_columns = (int)weight.dims[2];
   a.n_parts = 1;
-  a.parts[0] = matmul_few_part{simt_address(weight), weight.strides[1],
-                               matmul_few_rows_of(arguments->outputs[0]), (int)weight.dims[1],
-                               nullptr};
+  a.parts[0] =
+      matmul_few_part{simt_address(weight), weight.strides[1],
+                      matmul_few_rows_of(arguments->outputs[0]), (int)weight.dims[1], nullptr};
   a.n_rows = (int)matmul_rows(arguments);
   a.experts = (const int32_t *)simt_address(experts);
   a.n_experts = (int32_t)weight.dims[0];
@@ -126,7 +126,10 @@ template <typename W> struct matmul_records {
   static iso_status run_group(iso_queue *queue, const simt_deferred_op *ops, uint32_t count) {
     matmul_few_norm norm = {};
     if (ops[0].arguments.op == ISO_OP_ADD) {
-      norm = matmul_read_norm(ops);
+      if (matmul_few_subgroups(simt_shared_bytes(queue->device)) == MATMUL_FEW_SUBGROUPS)
+        norm = matmul_read_norm(ops);
+      else /* fewer threads would add in another order */
+        ISO_TRY(simt_add_rms_norm(queue, ops, 2));
       ops += 2, count -= 2;
     }
     matmul_few_arguments a = matmul_read(&ops[0].arguments);

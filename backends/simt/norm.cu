@@ -4,7 +4,7 @@
 
 namespace {
 
-enum { MOST_THREADS = 1024, MOST_SUBGROUPS = MOST_THREADS / SIMT_SUBGROUP, VECTOR_THREADS = 256 };
+enum { MOST_THREADS = 1024, MOST_SUBGROUPS = MOST_THREADS / SIMT_SUBGROUP, VECTOR_THREADS = 512 };
 
 struct operands {
   simt_rows x, y;
@@ -58,55 +58,71 @@ __global__ void rms_norm(operands o) {
               [&](int i, float v) { return v * scale * (o.weight[i] + o.weight_offset); });
 }
 
-/* The same with the row in registers, 8 values at a time; with a second operand, of the sum of
- * both, which is written to x and normalised as it is stored there. */
-template <int Vectors> __global__ void rms_norm_vectors(operands o, simt_rows a, simt_rows b) {
+/* A thread's values of a row, 8 at a time. */
+template <int Vectors> struct row_part {
+  float of[Vectors][8];
+
+  __device__ void load(iso_scheme scheme, const void *row, int n) {
+#pragma unroll
+    for (int c = 0; c < Vectors; c++)
+      if (column(c) < n)
+        simt_load8(scheme, row, column(c), of[c]);
+  }
+  __device__ void store(iso_scheme scheme, void *row, int n) const {
+#pragma unroll
+    for (int c = 0; c < Vectors; c++)
+      if (column(c) < n)
+        simt_store8(scheme, row, column(c), of[c]);
+  }
+  static __device__ int column(int c) { return (c * (int)blockDim.x + (int)threadIdx.x) * 8; }
+};
+
+/* The same with rows in registers; with a second operand, of the sum of both, which is written to x
+ * and normalised as it is stored there. Blocks take turns at rows, the next one on its way while
+ * one is worked on. */
+template <int Vectors>
+__global__ void __launch_bounds__(VECTOR_THREADS)
+    rms_norm_vectors(operands o, simt_rows a, simt_rows b) {
   __shared__ float shared[MOST_SUBGROUPS];
-  int n = (int)o.x.n_columns, stride = (int)blockDim.x * 8, first = (int)threadIdx.x * 8;
-  float v[Vectors][8], weight[Vectors][8], sum = 0;
+  int n = (int)o.x.n_columns;
+  row_part<Vectors> weight, next, other;
   simt_let_later_begin();
-#pragma unroll
-  for (int c = 0; c < Vectors; c++) /* weights never change: no need to wait for them */
-    if (first + c * stride < n)
-      simt_load8(ISO_SCHEME_F32, o.weight, first + c * stride, weight[c]);
+  weight.load(ISO_SCHEME_F32, o.weight, n); /* weights never change: no need to wait for them */
   simt_wait_for_earlier();
-  const uint8_t *row = a.row(blockIdx.x);
-#pragma unroll
-  for (int c = 0; c < Vectors; c++)
-    if (first + c * stride < n)
-      simt_load8(a.scheme, row, first + c * stride, v[c]);
-  if (b.data) {
-    const uint8_t *other = b.row(blockIdx.x);
-    float w[Vectors][8];
-#pragma unroll
-    for (int c = 0; c < Vectors; c++)
-      if (first + c * stride < n)
-        simt_load8(b.scheme, other, first + c * stride, w[c]);
+  auto load = [&](int64_t row) {
+    next.load(a.scheme, a.row(row), n);
+    if (b.data)
+      other.load(b.scheme, b.row(row), n);
+  };
+  load(blockIdx.x);
+  for (int64_t row = blockIdx.x; row < o.y.n_rows; row += gridDim.x) {
+    row_part<Vectors> v = next;
 #pragma unroll
     for (int c = 0; c < Vectors; c++)
-      if (first + c * stride < n) {
+#pragma unroll
+      for (int j = 0; j < 8; j++)
+        if (b.data)
+          v.of[c][j] = simt_rounded(o.x.scheme, v.of[c][j] + other.of[c][j]);
+    if (row + gridDim.x < o.y.n_rows)
+      load(row + gridDim.x);
+    if (b.data)
+      v.store(o.x.scheme, o.x.row(row), n);
+    float sum = 0;
+#pragma unroll
+    for (int c = 0; c < Vectors; c++)
+      if (v.column(c) < n)
 #pragma unroll
         for (int j = 0; j < 8; j++)
-          v[c][j] = simt_rounded(o.x.scheme, v[c][j] + w[c][j]);
-        simt_store8(o.x.scheme, o.x.row(blockIdx.x), first + c * stride, v[c]);
-      }
+          sum += v.of[c][j] * v.of[c][j];
+    sum = simt_block_reduce(sum, shared, simt_sum());
+    float scale = 1.0f / sqrtf(sum / (float)n + o.epsilon);
+#pragma unroll
+    for (int c = 0; c < Vectors; c++)
+#pragma unroll
+      for (int j = 0; j < 8; j++)
+        v.of[c][j] = v.of[c][j] * scale * (weight.of[c][j] + o.weight_offset);
+    v.store(o.y.scheme, o.y.row(row), n);
   }
-#pragma unroll
-  for (int c = 0; c < Vectors; c++)
-    if (first + c * stride < n)
-#pragma unroll
-      for (int j = 0; j < 8; j++)
-        sum += v[c][j] * v[c][j];
-  sum = simt_block_reduce(sum, shared, simt_sum());
-  float scale = 1.0f / sqrtf(sum / (float)n + o.epsilon);
-#pragma unroll
-  for (int c = 0; c < Vectors; c++)
-    if (first + c * stride < n) {
-#pragma unroll
-      for (int j = 0; j < 8; j++)
-        v[c][j] = v[c][j] * scale * (weight[c][j] + o.weight_offset);
-      simt_store8(o.y.scheme, o.y.row(blockIdx.x), first + c * stride, v[c]);
-    }
 }
 
 __global__ void layer_norm(operands o) {
@@ -160,16 +176,18 @@ bool is_by_eight(const simt_rows &rows) {
 }
 
 /* Few threads that do much each: a block that is there early must find room beside others. The
- * order of sums is that of 256 threads however few there are; matmul_few() has the same. */
+ * order of sums is that of 512 threads however few there are; matmul_few() has the same. */
 iso_status run_vectors(iso_queue *queue, const char *name, const operands &o, const simt_rows &a,
                        const simt_rows &b) {
   int64_t n = o.x.n_columns / 8;
   unsigned block = simt_block_size(n, VECTOR_THREADS);
+  int64_t most = (int64_t)simt_n_units(queue->device) * 1024 / block, rows = o.y.n_rows;
+  /* Every block the same number of rows, as far as they go. */
+  int64_t turns = (rows + most - 1) / most, blocks = (rows + turns - 1) / turns;
   auto kernel = n <= VECTOR_THREADS       ? rms_norm_vectors<1>
                 : n <= 2 * VECTOR_THREADS ? rms_norm_vectors<2>
                                           : rms_norm_vectors<4>;
-  return simt_launch_early(queue, name, kernel, dim3((unsigned)o.y.n_rows), dim3(block), 0, o, a,
-                           b);
+  return simt_launch_early(queue, name, kernel, dim3((unsigned)blocks), dim3(block), 0, o, a, b);
 }
 
 iso_status run_rms_norm(iso_queue *queue, const iso_op_arguments *arguments) {
