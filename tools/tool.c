@@ -61,6 +61,7 @@ iso_sampling iso_tool_sampling(const iso_options *options) {
   return sampling;
 }
 
+/* Nothing at all is no text, as on a terminal. */
 static iso_status read_stdin(char **out_text, size_t *out_length) {
   size_t length = 0, capacity = 1 << 16;
   char *text = malloc(capacity);
@@ -75,6 +76,11 @@ static iso_status read_stdin(char **out_text, size_t *out_length) {
   }
   if (!text)
     return iso_fail(ISO_ERROR_LIMIT, "standard input is larger than %zu bytes", capacity);
+  if (length == 0) {
+    free(text);
+    return ISO_OK;
+  }
+  text[length] = 0;
   *out_text = text;
   *out_length = length;
   return ISO_OK;

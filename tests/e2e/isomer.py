@@ -22,8 +22,10 @@ SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file_
 
 def run(*arguments, code=0, **options):
     """Runs the command and returns the finished process, whose exit code must be `code`."""
-    done = subprocess.run([BINARY, *map(str, arguments)], stdin=subprocess.DEVNULL,
-                          capture_output=True, text=True, errors="replace", timeout=600, **options)
+    if "input" not in options:
+        options["stdin"] = subprocess.DEVNULL
+    done = subprocess.run([BINARY, *map(str, arguments)], capture_output=True, text=True,
+                          errors="replace", timeout=600, **options)
     if done.returncode != code:
         raise AssertionError(f"isomer {' '.join(map(str, arguments))} exited with "
                              f"{done.returncode}, not {code}\n{done.stdout}{done.stderr}")

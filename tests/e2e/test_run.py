@@ -1,0 +1,48 @@
+"""`isomer run`: a prompt is the same text however it is given, and what is not one is said."""
+import os
+import tempfile
+import unittest
+
+import isomer
+
+PROMPT = "Name three colours,\nplease: é"
+
+
+class Run(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.folder.cleanup)
+        cls.model = os.path.join(cls.folder.name, "tiny") + "/"  # its tokenizer has a chat template
+        isomer.run("synth", "tiny-llama", cls.model)
+
+    def answer(self, *arguments, **options):
+        # What memory held before shows where a text does not end.
+        environment = dict(os.environ, MALLOC_PERTURB_="85")
+        return isomer.run("run", self.model, "-n", 8, "--temp", 0, *arguments, env=environment, **options)
+
+    def test_prompt_from_anywhere(self):
+        path = os.path.join(self.folder.name, "prompt")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(PROMPT)
+        for raw in ((), ("--raw",)):
+            expected = self.answer(*raw, "-p", PROMPT).stdout
+            self.assertTrue(expected)
+            self.assertEqual(self.answer(*raw, "-f", path).stdout, expected)
+            self.assertEqual(self.answer(*raw, input=PROMPT).stdout, expected)
+            self.assertEqual(self.answer(*raw, *PROMPT.split(" ")).stdout, expected)
+
+    def test_long_prompt_from_standard_input(self):
+        text = "word " * 300
+        self.assertEqual(self.answer(input=text).stdout, self.answer("-p", text).stdout)
+
+    def test_no_prompt(self):
+        self.assertIn("no prompt", self.answer(code=2).stderr)
+        self.assertIn("no prompt", self.answer(code=2, input="").stderr)
+
+    def test_nul_in_a_message(self):
+        self.assertIn("NUL byte at offset 2", self.answer(code=2, input="hi\0there").stderr)
+
+
+if __name__ == "__main__":
+    isomer.main()
