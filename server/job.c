@@ -183,11 +183,12 @@ static void fail_out_of_memory(iso_job *job) {
 /* ---- Answers ---- */
 
 /* Lets the engine go on once the client has taken enough. It hears this after the pause that it
- * answers, for that was asked for before the letter came. */
+ * answers, for that was asked for before the letter came. While a worker reads the body there are
+ * no parts, and all else belongs to the worker: what drains then is of an earlier answer. */
 static void resume(iso_job *job) {
   if (atomic_load(&job->blocked) || atomic_load(&job->queued_bytes) > HIGH_MARK)
     return;
-  for (int i = 0; i < job->n_prompts; i++)
+  for (int i = 0; job->parts && i < job->n_prompts; i++)
     if (!job->parts[i].done && atomic_exchange(&job->parts[i].asked_pause, false))
       iso_engine_resume(job->server->engine, job->parts[i].id);
 }

@@ -164,6 +164,17 @@ class Abuse(unittest.TestCase):
             answer = b"".join(iter(lambda: connection.recv(65536), b""))
             self.assertIn(b" 200 OK", answer)
             self.assertNotIn(b"100 Continue", answer)
+        # While a worker reads the body, which takes it longer than the first "100 Continue".
+        prompts = ["a longer prompt, " * 120 for _ in range(128)]
+        for close in (False, True) * 4:
+            with self.server.socket() as connection:
+                connection.sendall(post_bytes({"prompt": prompts, "max_tokens": 1}))
+                if close:
+                    time.sleep(0.02)
+                    continue
+                connection.shutdown(socket.SHUT_WR)
+                answer = b"".join(iter(lambda: connection.recv(65536), b""))
+                self.assertTrue(b"HTTP/1.1 200 OK" in answer, answer[:200])
 
     def start_client(self, what, read=""):
         """A process that connects, sends and then reads as told; it has sent when this returns."""
