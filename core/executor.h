@@ -73,8 +73,7 @@ typedef struct executor_work {
 /* A step as the device's queue recorded it. */
 typedef struct executor_recording {
   executor_work work;
-  void *recording;   /* NULL: not yet */
-  uint32_t n_runs;   /* without it */
+  void *recording;   /* NULL: this work has been done once */
   uint64_t last_use; /* 0: the entry is free */
 } executor_recording;
 

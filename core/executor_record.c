@@ -1,6 +1,5 @@
 /* Steps that are replayed: where a whole step is one device's work and its queue can record, the
- * second run at the same sizes records it, or of many rows a later one, and those after it replay
- * the recording. What a launch is
+ * second run at the same sizes records it, and later ones replay the recording. What a launch is
  * told depends on the sizes alone, copies on the step's place among those under way and on what it
  * takes from the one before, and all buffers stay where they are: so a recording is good for as
  * long as the executor lives. */
@@ -61,21 +60,14 @@ static iso_status record(iso_executor *executor, executor_recording *entry,
   return ISO_OK;
 }
 
-/* Runs of the same work before it is recorded. What a replay saves, the host's part of launching,
- * hides behind steps of many rows, while recording takes several times as long; and in a server no
- * such step is often like another. */
-static uint32_t runs_before(const executor_work *work) {
-  enum { MANY_ROWS = 128, MANY_RUNS = 8 };
-  return work->sizes.size[ISO_SYMBOL_TOKENS] > MANY_ROWS ? MANY_RUNS : 1;
-}
-
 iso_status iso_executor_run_recorded(iso_executor *executor, executor_steps_function run_steps) {
   iso_open_device *device = executor->recorder;
   if (!device || executor->observer || executor->work.n_feeds > EXECUTOR_RECORDED_FEEDS)
     return run_steps(executor);
   executor_recording *entry = find_entry(executor, &executor->work);
+  bool is_first = entry->last_use == 0;
   entry->last_use = ++executor->recording_clock;
-  if (!entry->recording && entry->n_runs++ >= runs_before(&entry->work))
+  if (!is_first && !entry->recording)
     ISO_TRY(record(executor, entry, run_steps));
   return entry->recording ? device->queue_table.replay(device->queue, entry->recording)
                           : run_steps(executor);
