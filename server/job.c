@@ -459,10 +459,12 @@ static void deliver_prepared(iso_letter *letter) {
 /* Small schemas can describe much; what only looks like one takes a longer way, no other. */
 static bool may_take_long(const iso_job *job) {
   static const char *const signs[] = {"json_", "tool_choice", "grammar", "strict"};
+  if (job->body_length > INLINE_BODY)
+    return true;
   bool has_schema = false;
   for (size_t i = 0; i < sizeof signs / sizeof *signs && job->body; i++)
     has_schema |= memmem(job->body, job->body_length, signs[i], strlen(signs[i])) != NULL;
-  return has_schema || job->body_length > INLINE_BODY;
+  return has_schema;
 }
 
 void iso_job_start(iso_server *server, iso_exchange *exchange, const iso_format *format,
