@@ -236,15 +236,6 @@ INLINE void int8_rows(const iso_product_call *call, iso_product_advance advance_
   multiply_rows(TILE_INT8_PLANES, call, form, advance_);
 }
 
-#define DEFINE_SCHEME(NAME, name, block, parts, sub, offset, minimum, half_bytes, byte_bytes,      \
-                      code_bytes, class)                                                           \
-  static void name##_advance(iso_ahead *ahead, int64_t units) {                                    \
-    advance((scheme_traits){block, parts, sub, offset, minimum, half_bytes, byte_bytes,            \
-                            code_bytes, name##_codes, name##_scales},                              \
-            ahead, units);                                                                         \
-  }                                                                                                \
-  static void name##_many(const iso_product_call *call) { int8_rows(call, name##_advance); }
-
 INTEGER_SCHEMES(DEFINE_SCHEME)
 
 #define QUANTIZED_KERNEL(NAME, name, block, parts, sub, offset, minimum, half_bytes, byte_bytes,   \
