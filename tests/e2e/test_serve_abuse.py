@@ -53,8 +53,7 @@ class Abuse(unittest.TestCase):
         answer = self.server.post(COMPLETIONS, {"prompt": "b", "max_tokens": 4, "ignore_eos": True})
         self.assertEqual(answer["usage"]["completion_tokens"], 4)
 
-    def test_connections_opened_and_dropped(self):
-        before = self.server.memory()
+    def open_and_drop_connections(self):
         for number in range(N_CONNECTIONS):
             connection = socket.create_connection(("127.0.0.1", self.server.port))
             kind = number % 4
@@ -67,7 +66,17 @@ class Abuse(unittest.TestCase):
             connection.close()
         self.check_alive()
         self.server.wait_for(lambda m: m["isomer_http_connections"] == 1, what="dropped connections")
-        self.assertLess(self.server.memory() - before, 32 << 20)
+
+    def test_connections_opened_and_dropped(self):
+        """How much memory one round takes depends on how many connections meet, and an allocator
+        keeps it; what leaks is lost in every round, at least 1.5 kB a connection."""
+        grown = []
+        while len(grown) < 6 and (not grown or grown[-1] > N_CONNECTIONS * 500):
+            before = self.server.memory()
+            self.open_and_drop_connections()
+            grown.append(self.server.memory() - before)
+        print(f"bytes by which {N_CONNECTIONS} connections grew the server, in rounds: {grown}")
+        self.assertLessEqual(grown[-1], N_CONNECTIONS * 500)
         self.check_serves()
 
     def test_idle_connections_are_cheap(self):
