@@ -111,15 +111,16 @@ static iso_status choose_types(iso_runtime *runtime) {
   else if (!iso_scheme_from_name(options->activation, &scheme) ||
            !(iso_operand_schemes(ISO_OPERAND_ACTIVATION) & ISO_SCHEME_BIT(scheme)))
     return iso_fail(ISO_ERROR_INVALID_ARGUMENT,
-                    "activations of %s: f32, bf16, f16, int8 or fp8 can be had", options->activation);
+                    "activations of %s: f32, bf16, f16, int8 or fp8 can be had",
+                    options->activation);
   runtime->graph_options.activation = scheme;
   options->activation = name_8 ? name_8 : iso_scheme_get_info(scheme)->name;
   if (name_8) /* the scheme of keys and values, where only attention reads them */
     scheme = ISO_SCHEME_BF16;
   if (options->kv_type && (!iso_scheme_from_name(options->kv_type, &scheme) ||
                            !(iso_operand_schemes(ISO_OPERAND_KV) & ISO_SCHEME_BIT(scheme))))
-    return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "a cache of %s: f32, f16, bf16 or q8_0 can be had",
-                    options->kv_type);
+    return iso_fail(ISO_ERROR_INVALID_ARGUMENT,
+                    "a cache of %s: f32, f16, bf16, q8_0 or f8_g128 can be had", options->kv_type);
   runtime->graph_options.kv_scheme = scheme;
   options->kv_type = iso_scheme_get_info(scheme)->name;
   return ISO_OK;

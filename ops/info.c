@@ -133,7 +133,8 @@ iso_scheme_mask iso_operand_schemes(iso_operand_kind kind) {
       [ISO_OPERAND_WEIGHT] = floats | blocks,
       [ISO_OPERAND_PARAMETER] = ISO_SCHEME_BIT(ISO_SCHEME_F32),
       [ISO_OPERAND_INDEX] = ISO_SCHEME_BIT(ISO_SCHEME_I32),
-      [ISO_OPERAND_KV] = floats | ISO_SCHEME_BIT(ISO_SCHEME_Q8_0),
+      [ISO_OPERAND_KV] =
+          floats | ISO_SCHEME_BIT(ISO_SCHEME_Q8_0) | ISO_SCHEME_BIT(ISO_SCHEME_F8_G128),
       [ISO_OPERAND_FLOAT] = ISO_SCHEME_BIT(ISO_SCHEME_F32),
       [ISO_OPERAND_BYTES] = floats | blocks,
   };

@@ -15,8 +15,8 @@ static iso_status measure(const iso_options *options, const iso_model *model,
   const iso_model_config *config = iso_model_get_config(model);
   iso_scheme scheme = ISO_SCHEME_F32;
   if (options->kv_type && !iso_scheme_from_name(options->kv_type, &scheme))
-    return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "--kv-type %s is none of f32, f16, bf16, q8_0",
-                    options->kv_type);
+    return iso_fail(ISO_ERROR_INVALID_ARGUMENT,
+                    "--kv-type %s is none of f32, f16, bf16, q8_0, f8_g128", options->kv_type);
   *out_need = (memory_need){.context = (int32_t)options->context};
   if (out_need->context == 0)
     out_need->context = config->context_length;
@@ -97,7 +97,8 @@ static void print_text(const iso_options *options, const iso_model *model,
   printf("\nMemory for %lld sequence%s of %d tokens, cache in %s\n  weights  %9s\n"
          "  cache    %9s (%s a token)\n  total    %9s\n",
          (long long)options->sequences, options->sequences == 1 ? "" : "s", need->context,
-         options->kv_type ? options->kv_type : "f32", iso_tool_format_bytes(need->weights, bytes[0], sizeof bytes[0]),
+         options->kv_type ? options->kv_type : "f32",
+         iso_tool_format_bytes(need->weights, bytes[0], sizeof bytes[0]),
          iso_tool_format_bytes(need->cache, bytes[1], sizeof bytes[1]),
          iso_tool_format_bytes(need->cache_per_token, bytes[2], sizeof bytes[2]),
          iso_tool_format_bytes(need->weights + need->cache, bytes[3], sizeof bytes[3]));

@@ -57,6 +57,8 @@ const iso_backend *iso_cpu_backend_query(uint32_t host_abi, const iso_host *host
   (ISO_SCHEME_BIT(ISO_SCHEME_F32) | ISO_SCHEME_BIT(ISO_SCHEME_F16) |                               \
    ISO_SCHEME_BIT(ISO_SCHEME_BF16))
 #define ISO_CPU_ANY_SCHEME ((ISO_SCHEME_BIT(ISO_SCHEME_COUNT)) - 1)
+#define ISO_CPU_CACHE_SCHEMES                                                                      \
+  (ISO_CPU_FLOAT_SCHEMES | ISO_SCHEME_BIT(ISO_SCHEME_Q8_0) | ISO_SCHEME_BIT(ISO_SCHEME_F8_G128))
 
 /* What a file of kernels hands to kernels.c. */
 typedef struct iso_cpu_records {

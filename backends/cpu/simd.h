@@ -10,6 +10,7 @@
  *   v_load_bf16_even, v_load_bf16_odd
  *                      every other one of 2 V_WIDTH elements, from the first or the second on
  *   v_load_i8          V_WIDTH signed bytes, by value; v_set_f16 one 16-bit float in every lane
+ *   v_load_e4m3        V_WIDTH codes of FP8 E4M3, times 2^-8; exact, NaN stays NaN
  *   v_fma(a, b, c)     a b + c, one rounding where the tier has FMA, two on baseline
  *   v_max, v_min       the second operand where either is NaN
  *   v_less(a, b)       a vmask, false where either is NaN; v_select(m, a, b) is m ? a : b

@@ -93,6 +93,13 @@ static inline void v_store_bf16(uint16_t *p, vfloat a) {
 static inline vfloat v_set_f16(uint16_t bits) {
   return _mm256_cvtph_ps(_mm_set1_epi16((int16_t)bits));
 }
+static inline vfloat v_load_e4m3(const uint8_t *p) {
+  __m128i codes = _mm_cvtepu8_epi16(_mm_loadl_epi64((const __m128i *)(const void *)p));
+  __m128i low = _mm_set1_epi16(0x7f), magnitudes = _mm_and_si128(codes, low);
+  __m128i halves =
+      _mm_or_si128(_mm_slli_epi16(_mm_andnot_si128(low, codes), 8), _mm_slli_epi16(magnitudes, 7));
+  return _mm256_cvtph_ps(_mm_or_si128(halves, _mm_cmpeq_epi16(magnitudes, low)));
+}
 static inline vfloat v_load_i8(const int8_t *p) {
   return _mm256_cvtepi32_ps(
       _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p)));

@@ -101,6 +101,13 @@ static inline void v_store_bf16(uint16_t *p, vfloat a) {
 static inline vfloat v_set_f16(uint16_t bits) {
   return _mm512_cvtph_ps(_mm256_set1_epi16((int16_t)bits));
 }
+static inline vfloat v_load_e4m3(const uint8_t *p) {
+  __m256i codes = _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(const void *)p));
+  __m256i low = _mm256_set1_epi16(0x7f), magnitudes = _mm256_and_si256(codes, low);
+  __m256i halves = _mm256_or_si256(_mm256_slli_epi16(_mm256_andnot_si256(low, codes), 8),
+                                   _mm256_slli_epi16(magnitudes, 7));
+  return _mm512_cvtph_ps(_mm256_or_si256(halves, _mm256_cmpeq_epi16(magnitudes, low)));
+}
 static inline vfloat v_load_i8(const int8_t *p) {
   return _mm512_cvtepi32_ps(
       _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p)));

@@ -1,4 +1,5 @@
 /* simd.h for any target: 4 floats in the compiler's own vectors (SSE2, NEON, ...). */
+#include "quant/e4m3.h"
 #include "quant/half.h"
 
 #define V_WIDTH 4
@@ -94,4 +95,9 @@ static inline void v_store_bf16(uint16_t *p, vfloat a) {
     p[i] = iso_bf16_from_f32(a[i]);
 }
 static inline vfloat v_set_f16(uint16_t bits) { return v_set(iso_half_to_float(bits)); }
+static inline vfloat v_load_e4m3(const uint8_t *p) {
+  vfloat values = {iso_e4m3_to_f32(p[0]), iso_e4m3_to_f32(p[1]), iso_e4m3_to_f32(p[2]),
+                   iso_e4m3_to_f32(p[3])};
+  return values * 0x1p-8f;
+}
 static inline vfloat v_load_i8(const int8_t *p) { return (vfloat){p[0], p[1], p[2], p[3]}; }

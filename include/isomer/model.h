@@ -98,7 +98,7 @@ typedef struct iso_model_graph_options {
   int32_t max_logit_rows; /* bound of R */
   int32_t n_pages, page_size; /* of the KV pool */
   int32_t max_context;        /* tokens of one sequence; block tables have its pages */
-  iso_scheme kv_scheme;       /* f32, f16, bf16, q8_0 */
+  iso_scheme kv_scheme;       /* f32, f16, bf16, q8_0, f8_g128 */
   iso_scheme activation;      /* f32, f16, bf16 */
   bool samples;               /* also draw a token of each row of logits */
   uint32_t operand_bits;      /* of the layers' products, see the op; 0 or 8 */

@@ -20,8 +20,8 @@ typedef struct iso_runtime_options {
   int32_t max_logit_rows; /* rows a step that may want logits; 0: one a sequence */
   int32_t n_pages;        /* KV pool; 0: enough for max_sequences full contexts */
   int32_t page_size;      /* tokens; 0: 64 */
-  /* Type of the key-value cache: "f32", "f16", "bf16" or "q8_0". NULL: that of the activations. In
-   * the options in force it is never NULL. */
+  /* Type of the key-value cache: "f32", "f16", "bf16", "q8_0" or, for heads of whole 128s,
+   * "f8_g128". NULL: that of the activations. In the options in force it is never NULL. */
   const char *kv_type;
   bool keep_all;          /* every value readable after a step; for verify */
   iso_progress_callback progress;

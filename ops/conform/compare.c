@@ -149,13 +149,18 @@ static void limit_floats(row_check *check) {
                                DEVIATIONS * (deviation ? deviation[first + i] : row_deviation));
 }
 
-/* An encoder may break ties another way, one code up or down. */
+/* An encoder may break ties another way, one code up or down: of E4M3 an eighth of the number that
+ * a code stands for at most, and 2^-9 of numbers whose largest is 448. */
 static void limit_codes(row_check *check) {
   int64_t block = iso_scheme_get_info(check->scheme)->block_elements;
+  bool e4m3 = check->scheme == ISO_SCHEME_F8_G128;
   for (int64_t start = 0; start < check->n; start += block) {
-    double step = largest_finite(check->want + start, block) / 127;
-    for (int64_t i = start; i < start + block; i++)
+    double largest = largest_finite(check->want + start, block);
+    for (int64_t i = start; i < start + block; i++) {
+      double step =
+          e4m3 ? fmax(fabs((double)check->want[i]) / 8, largest / 448 * 0x1p-9) : largest / 127;
       check->limits[i] = (float)(1.01 * step);
+    }
   }
 }
 

@@ -48,6 +48,11 @@ static const char *const grid[] = {
     "gap=0,64",
     "kv_write T=6 G=2 D=1,5,80 E=3,64 P=3 S=16 rows=@float k_cache=@float v_cache=@float",
     "kv_write T=40 G=1 D=32 E=32 P=2 S=4 k_cache=@kv v_cache=@kv",
+    "kv_write T=9 G=2 D=128,256 E=128 P=3 S=16 rows=@float k_cache=f8_g128 "
+    "v_cache=f8_g128,q8_0,f16 "
+    "gap=0,64",
+    "kv_write T=6 G=2 D=128 E=256 P=3 S=16 k_cache=f32,f8_g128 v_cache=f8_g128 "
+    "fill=large,tiny,extreme,outlier",
     "kv_write T=6 G=2 D=64 E=64 P=3 S=16 k_cache=f32,q8_0 v_cache=f32,q8_0 "
     "fill=large,tiny,extreme",
 
@@ -56,6 +61,13 @@ static const char *const grid[] = {
     "k_cache=@kv v_cache=@kv",
     "paged_attention T=40 H=6 G=2 D=64,128 E=64,128 P=30 S=16 Q=3 B=8 batch=mixed,prefill "
     "rows=@float k_cache=@kv v_cache=@kv",
+    "paged_attention T=17,40 H=6 G=2 D=128,256 E=128 P=60 S=16 Q=3 B=20 batch=mixed,prefill,decode "
+    "rows=@float k_cache=f8_g128 v_cache=f8_g128,f16",
+    "paged_attention T=33 H=4 G=1 D=128 E=256 P=30 S=16 Q=3 B=8 k_cache=f8_g128,q8_0 "
+    "v_cache=f8_g128 "
+    "window=0,40 causal=0,1 soft_cap=0,5",
+    "paged_attention T=21 H=4 G=2 D=128 E=128 P=30 S=16 Q=3 B=8 rows=f32,bf16 cache=f8_g128 "
+    "fill=large,tiny gap=0,64",
     "paged_attention T=12 H=1,3,8 G=1 D=32,80,96,256 E=32,80,96,256 P=30 S=1,7,32 Q=5 B=6 "
     "cache=f32",
     "paged_attention T=33 H=4 G=4,2,1 D=64 E=64 P=30 S=16 Q=3 B=8 k_cache=f32,q8_0,f16 "
@@ -134,16 +146,16 @@ static const char *const perf_grid[] = {
     "matmul *=1,512 N=896 K=896 weight=f32,f16,q8_0,q4_0",
     "grouped_matmul T=1,64 C=2 J=1 E=8 N=4096 K=4096 weight=f16,q8_0,q4_k",
     "paged_attention T=1 H=32 G=8 D=128 E=128 P=130 S=64 Q=1 B=128 batch=decode "
-    "cache=f32,f16,q8_0",
+    "cache=f32,f16,q8_0,f8_g128",
     "paged_attention T=64 H=32 G=8 D=128 E=128 P=1030 S=64 Q=64 B=16 batch=decode "
-    "cache=f16,q8_0",
+    "cache=f16,q8_0,f8_g128",
     "paged_attention T=512 H=32 G=8 D=128 E=128 P=18 S=64 Q=1 B=16 batch=prefill "
     "cache=f32,f16",
     "embedding T=512 V=32000 D=4096 table=f16,q8_0,q4_k",
     "rms_norm *=1,512 D=4096 rows=f32,bf16",
     "layer_norm *=1,512 D=4096 rows=f32,bf16 bias=f32",
     "rope T=1,512 H=32 D=128 F=64 rows=f32,bf16",
-    "kv_write T=1,512 G=8 D=128 E=128 P=32 S=64 cache=f32,f16,q8_0",
+    "kv_write T=1,512 G=8 D=128 E=128 P=32 S=64 cache=f32,f16,q8_0,f8_g128",
     "glu *=1,512 D=14336 rows=f32,bf16",
     "activate *=512 D=14336 rows=f32,bf16 activation=1",
     "add *=1,512 D=4096 rows=f32,bf16",
@@ -175,8 +187,9 @@ static bool in_set(const char *set, iso_scheme scheme) {
     return block && info->block_elements == 32;
   if (strcmp(set, "@block256") == 0)
     return block && info->block_elements == 256;
-  if (strcmp(set, "@kv") == 0)
-    return iso_operand_schemes(ISO_OPERAND_KV) & ISO_SCHEME_BIT(scheme);
+  if (strcmp(set, "@kv") == 0) /* for heads of whole 32s; those of larger blocks are named */
+    return info->block_elements <= 32 &&
+           (iso_operand_schemes(ISO_OPERAND_KV) & ISO_SCHEME_BIT(scheme));
   return strcmp(set, "@any") == 0 &&
          (iso_operand_schemes(ISO_OPERAND_WEIGHT) & ISO_SCHEME_BIT(scheme));
 }

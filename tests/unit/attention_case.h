@@ -13,7 +13,8 @@ static cpu_test_device device; /* that cases run on */
 
 static const iso_scheme FLOATS[] = {ISO_SCHEME_F32, ISO_SCHEME_F16, ISO_SCHEME_BF16};
 static const iso_scheme CACHES[] = {ISO_SCHEME_F32, ISO_SCHEME_F16, ISO_SCHEME_BF16,
-                                    ISO_SCHEME_Q8_0};
+                                    ISO_SCHEME_Q8_0, ISO_SCHEME_F8_G128};
+enum { N_CACHES = sizeof CACHES / sizeof CACHES[0], N_FLOATS = 3 };
 
 #define MAX_SEQUENCES 8
 

@@ -124,8 +124,9 @@ static void test_rope(void **state) {
 
 static void kv_write_case(iso_scheme from, iso_scheme cache, int64_t n_tokens) {
   iso_kv_write_attributes write = {sizeof write};
-  int64_t k[] = {n_tokens, 3, 64}, v[] = {n_tokens, 3, 96};
-  int64_t k_cache[] = {40, 3, 16, 64}, v_cache[] = {40, 3, 16, 96};
+  bool wide = cache == ISO_SCHEME_F8_G128;
+  int64_t k[] = {n_tokens, 3, wide ? 128 : 64}, v[] = {n_tokens, 3, wide ? 256 : 96};
+  int64_t k_cache[] = {40, 3, 16, k[2]}, v_cache[] = {40, 3, 16, v[2]};
   cpu_case job;
   cpu_case_begin(&job, ISO_OP_KV_WRITE, &write, 0);
   cpu_case_floats(&job, from, 3, k, 4, -2, 2);
@@ -149,9 +150,10 @@ static void kv_write_case(iso_scheme from, iso_scheme cache, int64_t n_tokens) {
 
 static void test_kv_write(void **state) {
   (void)state;
-  const iso_scheme caches[] = {ISO_SCHEME_F32, ISO_SCHEME_F16, ISO_SCHEME_BF16, ISO_SCHEME_Q8_0};
+  const iso_scheme caches[] = {ISO_SCHEME_F32, ISO_SCHEME_F16, ISO_SCHEME_BF16, ISO_SCHEME_Q8_0,
+                               ISO_SCHEME_F8_G128};
   for (size_t from = 0; from < 3; from++)
-    for (size_t cache = 0; cache < 4; cache++) {
+    for (size_t cache = 0; cache < sizeof caches / sizeof caches[0]; cache++) {
       kv_write_case(FLOATS[from], caches[cache], 0);
       kv_write_case(FLOATS[from], caches[cache], 1);
       kv_write_case(FLOATS[from], caches[cache], 90);

@@ -49,14 +49,15 @@ static void test_one_cpu(void **state) {
   check_devices("cpu", NULL, "q8_0");
 }
 
-/* The cache takes the type of activations unless told otherwise. */
+/* The cache takes the type of activations unless told otherwise. This model's heads are no whole
+ * 128s. */
 static void test_cache_type(void **state) {
   (void)state;
   const struct {
     const char *activation, *asked, *in_force; /* NULL: refused */
   } cases[] = {{NULL, NULL, "f32"},     {"bf16", NULL, "bf16"}, {"bf16", "q8_0", "q8_0"},
-               {"int8", NULL, "bf16"},   {NULL, "q4_0", NULL},   {NULL, "i32", NULL},
-               {NULL, "nothing", NULL}};
+               {"int8", NULL, "bf16"},  {NULL, "q4_0", NULL},   {NULL, "i32", NULL},
+               {NULL, "f8_g128", NULL}, {NULL, "nothing", NULL}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     iso_runtime_options options = {.activation = cases[i].activation, .kv_type = cases[i].asked};
     iso_runtime *runtime = NULL;
