@@ -74,4 +74,5 @@ add_library(isomer-vulkan MODULE ${sources} ${outputs})
 target_include_directories(isomer-vulkan PRIVATE ${PROJECT_SOURCE_DIR}/include
   ${PROJECT_SOURCE_DIR} ${ISO_VULKAN_INCLUDE} ${made})
 target_link_libraries(isomer-vulkan PRIVATE isomer_flags Threads::Threads m ${CMAKE_DL_LIBS})
+iso_export_entry_alone(isomer-vulkan)
 install(TARGETS isomer-vulkan LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/isomer)
