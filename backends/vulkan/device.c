@@ -131,7 +131,7 @@ static bool find_memory(const vulkan_api *api, vulkan_facts *facts, bool unified
 
 static void describe(vulkan_facts *facts, const VkPhysicalDeviceProperties *properties,
                      const VkPhysicalDeviceVulkan11Properties *v11,
-                     const VkPhysicalDeviceVulkan12Properties *v12, const char *tier) {
+                     const VkPhysicalDeviceVulkan12Properties *v12) {
   iso_device_info *info = &facts->info;
   *info = (iso_device_info){.size = sizeof *info,
                             .kind = properties->deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU
@@ -149,10 +149,10 @@ static void describe(vulkan_facts *facts, const VkPhysicalDeviceProperties *prop
   snprintf(info->name, sizeof info->name, "%s", properties->deviceName);
   for (uint32_t i = 0; i < VK_UUID_SIZE; i++)
     snprintf(info->id + 2 * i, sizeof info->id - 2 * i, "%02x", v11->deviceUUID[i]);
-  snprintf(info->detail, sizeof info->detail, "Vulkan %u.%u.%u, %s %s, tier %s",
-           VK_API_VERSION_MAJOR(properties->apiVersion),
-           VK_API_VERSION_MINOR(properties->apiVersion),
-           VK_API_VERSION_PATCH(properties->apiVersion), v12->driverName, v12->driverInfo, tier);
+  snprintf(
+      info->detail, sizeof info->detail, "Vulkan %u.%u.%u, %.24s %.32s, tier %s",
+      VK_API_VERSION_MAJOR(properties->apiVersion), VK_API_VERSION_MINOR(properties->apiVersion),
+      VK_API_VERSION_PATCH(properties->apiVersion), v12->driverName, v12->driverInfo, facts->tier);
 }
 
 /* Fills the facts of `facts->physical`; false with a reason when it cannot serve. */
@@ -206,9 +206,8 @@ static bool examine(const vulkan_api *api, vulkan_facts *facts, char *out_reason
   facts->version = properties.properties.apiVersion < api->version
                        ? properties.properties.apiVersion
                        : api->version;
-  char tier[96];
-  vulkan_find_tier(api, facts, tier);
-  describe(facts, &properties.properties, &v11, &v12, tier);
+  vulkan_find_tier(api, facts);
+  describe(facts, &properties.properties, &v11, &v12);
   return true;
 }
 
@@ -287,6 +286,8 @@ static iso_status open_chosen(iso_device *device) {
       .shaderIntegerDotProduct = VK_TRUE};
   if (device->facts.has_dot)
     chain.v12.pNext = &dot;
+  if (device->facts.has_fp16)
+    chain.v12.shaderFloat16 = VK_TRUE;
   if (device->facts.has_matrix) {
     extensions[n_extensions++] = VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME;
     if (device->facts.has_matrix2)

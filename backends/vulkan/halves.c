@@ -80,7 +80,8 @@ static void keep(iso_queue *queue, const iso_tensor *x, vulkan_access bytes,
 
 bool vulkan_halves_wanted(iso_queue *queue, const iso_tensor *y, vulkan_halves *out_halves) {
   vulkan_sizes sizes = vulkan_sizes_of(y);
-  if (!vulkan_queue_device(queue)->facts.has_matrix || sizes.n_rows <= VULKAN_FEW_ROWS ||
+  const vulkan_facts *facts = &vulkan_queue_device(queue)->facts;
+  if (!(facts->has_matrix || facts->has_fp16) || sizes.n_rows <= VULKAN_FEW_ROWS ||
       y->n_dims != 2 || sizes.n_columns % 32 != 0)
     return false;
   uint64_t bytes = vulkan_halves_bytes(sizes.n_rows, sizes.n_columns);

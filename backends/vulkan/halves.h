@@ -1,5 +1,5 @@
-/* Activations as halves, for matrix units: each row scaled by a power of two, so that none
- * overflows. */
+/* Activations as halves, for matrix units and for arithmetic of halves: each row scaled by a power
+ * of two, so that none overflows. */
 #ifndef ISOMER_VULKAN_HALVES_H
 #define ISOMER_VULKAN_HALVES_H
 
@@ -33,7 +33,7 @@ iso_status vulkan_enqueue_halves(iso_queue *queue, const iso_op_arguments *argum
 /* What a queue keeps of this: all zero at first. It is forgotten where a recording starts or ends,
  * and at signals, since the host may write x then. */
 typedef struct vulkan_converted {
-  iso_tensor x; /* n_dims 0: nothing */
+  iso_tensor x;        /* n_dims 0: nothing */
   uint64_t begin, end; /* of its bytes */
   vulkan_halves halves;
 } vulkan_converted;

@@ -44,11 +44,15 @@
 
 /* f32 weights keep f32 products: halves would lose what their files hold. */
 #define MATRIX_WEIGHTS (WEIGHTS & ~ISO_SCHEME_BIT(ISO_SCHEME_F32))
+/* No float may lose anything where halves are added up, too. */
+#define BLOCK_WEIGHTS (WEIGHTS & ~(iso_scheme_mask)FLOATS)
 
 const iso_kernel vulkan_kernels[] = {
     WEIGHTED(EMBEDDING, "embedding", WEIGHTS, 1, vulkan_embedding, vulkan_check_rows, NULL),
     WEIGHTED(MATMUL, "matmul.rows", WEIGHTS, 1, vulkan_matmul_rows, vulkan_check_few_rows, NULL),
     WEIGHTED(MATMUL, "matmul.tiles", WEIGHTS, 1, vulkan_matmul_tiles, vulkan_check_many_rows, NULL),
+    WEIGHTED(MATMUL, "matmul.fp16", BLOCK_WEIGHTS, 2, vulkan_matmul_fp16, vulkan_check_fp16,
+             vulkan_fp16_workspace),
     WEIGHTED(MATMUL, "matmul.matrix", MATRIX_WEIGHTS, 2, vulkan_matmul_matrix, vulkan_check_matrix,
              vulkan_matrix_workspace),
     WEIGHTED(GROUPED_MATMUL, "grouped_matmul", WEIGHTS, 1, vulkan_grouped_matmul, vulkan_check_rows,

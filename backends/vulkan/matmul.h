@@ -4,11 +4,13 @@
 
 #include "backends/vulkan/vulkan.h"
 
-/* The shader of a family for each scheme of weights, as initializers of an array. */
+/* The shader of a family for each scheme of weights, or for those of blocks alone, as initializers
+ * of an array. */
 #define VULKAN_BY_SCHEME(family)                                                                   \
   [ISO_SCHEME_F32] = VULKAN_SHADER_##family##_f32,                                                 \
   [ISO_SCHEME_F16] = VULKAN_SHADER_##family##_f16,                                                 \
-  [ISO_SCHEME_BF16] = VULKAN_SHADER_##family##_bf16,                                               \
+  [ISO_SCHEME_BF16] = VULKAN_SHADER_##family##_bf16, VULKAN_BY_BLOCK_SCHEME(family)
+#define VULKAN_BY_BLOCK_SCHEME(family)                                                             \
   [ISO_SCHEME_Q8_0] = VULKAN_SHADER_##family##_q8_0,                                               \
   [ISO_SCHEME_Q4_0] = VULKAN_SHADER_##family##_q4_0,                                               \
   [ISO_SCHEME_Q4_1] = VULKAN_SHADER_##family##_q4_1,                                               \

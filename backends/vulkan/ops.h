@@ -30,6 +30,11 @@ iso_refusal vulkan_check_few_rows(const iso_device *device, const iso_op_argumen
                                   const char **out_detail);
 iso_refusal vulkan_check_many_rows(const iso_device *device, const iso_op_arguments *arguments,
                                    const char **out_detail);
+/* fp16.c */
+VULKAN_LAUNCH(vulkan_matmul_fp16);
+uint64_t vulkan_fp16_workspace(const iso_device *device, const iso_op_arguments *arguments);
+iso_refusal vulkan_check_fp16(const iso_device *device, const iso_op_arguments *arguments,
+                              const char **out_detail);
 /* matrix.c */
 VULKAN_LAUNCH(vulkan_matmul_matrix);
 uint64_t vulkan_matrix_workspace(const iso_device *device, const iso_op_arguments *arguments);

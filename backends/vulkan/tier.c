@@ -4,11 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Each tier uses what those before it do as well, where the device has it. The last is used by name
- * alone: where it was measured, the one before did more. */
-typedef enum tier { PLAIN, DOT, MATRIX, MATRIX2, N_TIERS } tier;
+/* Each tier uses what those before it do as well, where the device has it, but for two that are
+ * used by name alone: FP16, which nobody has measured on a device that has nothing better, and
+ * MATRIX2, since where it was measured the one before did more. */
+typedef enum tier { PLAIN, FP16, DOT, MATRIX, MATRIX2, N_TIERS } tier;
 
-static const char *const names[N_TIERS] = {"plain", "dot", "matrix", "matrix2"};
+static const char *const names[N_TIERS] = {"plain", "fp16", "dot", "matrix", "matrix2"};
 
 /* The tier that was asked for; N_TIERS for none or for a name that means nothing. */
 static tier asked_tier(void) {
@@ -17,6 +18,17 @@ static tier asked_tier(void) {
   while (found < N_TIERS && !(asked && strcmp(asked, names[found]) == 0))
     found++;
   return found;
+}
+
+static const char *fp16_missing(const vulkan_api *api, const vulkan_facts *facts) {
+  VkPhysicalDeviceVulkan12Features v12 = {
+      .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES};
+  VkPhysicalDeviceFeatures2 features = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2,
+                                        .pNext = &v12};
+  api->vkGetPhysicalDeviceFeatures2(facts->physical, &features);
+  if (!v12.shaderFloat16)
+    return "no arithmetic of halves";
+  return asked_tier() == FP16 ? NULL : "arithmetic of halves is used by name alone";
 }
 
 /* What integer dot products lack. Devices that only emulate them do better without, so they are
@@ -43,6 +55,8 @@ static const char *dot_missing(const vulkan_api *api, const vulkan_facts *facts)
 
 static const char *missing(const vulkan_api *api, const vulkan_facts *facts, tier of) {
   switch (of) {
+  case FP16:
+    return fp16_missing(api, facts);
   case DOT:
     return dot_missing(api, facts);
   case MATRIX:
@@ -57,20 +71,23 @@ static const char *missing(const vulkan_api *api, const vulkan_facts *facts, tie
   }
 }
 
-void vulkan_find_tier(const vulkan_api *api, vulkan_facts *facts, char out_text[VULKAN_TIER_TEXT]) {
+void vulkan_find_tier(const vulkan_api *api, vulkan_facts *facts) {
   tier asked = asked_tier(), most = asked == N_TIERS ? MATRIX2 : asked, best = PLAIN;
   const char *lacks[N_TIERS] = {NULL};
-  for (tier i = DOT; i <= most; i++) {
+  for (tier i = FP16; i <= most; i++) {
     lacks[i] = missing(api, facts, i);
     best = lacks[i] ? best : i;
   }
+  facts->has_fp16 = most >= FP16 && !lacks[FP16];
   facts->has_dot = most >= DOT && !lacks[DOT];
   facts->has_matrix = best >= MATRIX;
   facts->has_matrix2 = best == MATRIX2;
+  tier above = asked < N_TIERS ? asked : best == PLAIN ? DOT : best + 1;
   const char *next = best == MATRIX2 ? NULL
                      : best == most  ? "ISOMER_VULKAN_TIER says so"
-                                     : lacks[asked == N_TIERS ? best + 1 : asked];
-  snprintf(out_text, VULKAN_TIER_TEXT, "%s%s%s", names[best], next ? ": " : "", next ? next : "");
+                                     : lacks[above];
+  snprintf(facts->tier, sizeof facts->tier, "%s%s%s", names[best], next ? ": " : "",
+           next ? next : "");
 }
 
 iso_status vulkan_check_tier(const vulkan_facts *facts) {
@@ -80,9 +97,11 @@ iso_status vulkan_check_tier(const vulkan_facts *facts) {
     return ISO_OK;
   if (wanted == N_TIERS)
     return vulkan_fail(ISO_ERROR_INVALID_ARGUMENT,
-                       "ISOMER_VULKAN_TIER is \"%.40s\", not plain, dot, matrix or matrix2", asked);
-  bool has[N_TIERS] = {true, facts->has_dot, facts->has_matrix, facts->has_matrix2};
+                       "ISOMER_VULKAN_TIER is \"%.40s\", not plain, fp16, dot, matrix or matrix2",
+                       asked);
+  bool has[N_TIERS] = {true, facts->has_fp16, facts->has_dot, facts->has_matrix,
+                       facts->has_matrix2};
   return has[wanted] ? ISO_OK
-                     : vulkan_fail(ISO_ERROR_UNSUPPORTED, "ISOMER_VULKAN_TIER=%s: %s has %s", asked,
-                                   facts->info.name, strstr(facts->info.detail, "tier "));
+                     : vulkan_fail(ISO_ERROR_UNSUPPORTED, "ISOMER_VULKAN_TIER=%s: %s has tier %s",
+                                   asked, facts->info.name, facts->tier);
 }

@@ -4,12 +4,10 @@
 
 #include "backends/vulkan/vulkan.h"
 
-enum { VULKAN_TIER_TEXT = 96 };
-
-/* Sets has_dot, has_matrix and has_matrix2 of facts that hold all else: those of the best tier
- * there is, or of the one that ISOMER_VULKAN_TIER names. `out_text` says which, and what the next
- * one lacks. */
-void vulkan_find_tier(const vulkan_api *api, vulkan_facts *facts, char out_text[VULKAN_TIER_TEXT]);
+/* Sets has_fp16, has_dot, has_matrix and has_matrix2 of facts that hold all else: those of the best
+ * tier there is, or of the one that ISOMER_VULKAN_TIER names. `facts->tier` says which, and what
+ * the next one lacks. */
+void vulkan_find_tier(const vulkan_api *api, vulkan_facts *facts);
 /* INVALID_ARGUMENT where ISOMER_VULKAN_TIER names none, UNSUPPORTED where the device is not of it.
  */
 iso_status vulkan_check_tier(const vulkan_facts *facts);

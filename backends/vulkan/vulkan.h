@@ -52,11 +52,13 @@ typedef struct vulkan_facts {
   uint64_t largest_allocation_bytes;
   uint32_t device_type, staging_type; /* memory types of the two iso_memory_kind */
   uint32_t device_heap;
-  bool host_memory;             /* device memory can be mapped at no cost */
-  bool has_dot, has_matrix, has_matrix2; /* in use; the last implies the one before (tier.h) */
-  uint32_t version;             /* of Vulkan, that loader and driver share */
-  bool has_budget;              /* VK_EXT_memory_budget */
-  bool has_shuffle;             /* between the invocations of a subgroup */
+  bool host_memory; /* device memory can be mapped at no cost */
+  bool has_fp16, has_dot, has_matrix,
+      has_matrix2;  /* in use; the last implies has_matrix (tier.h) */
+  char tier[96];    /* in words */
+  uint32_t version; /* of Vulkan, that loader and driver share */
+  bool has_budget;  /* VK_EXT_memory_budget */
+  bool has_shuffle; /* between the invocations of a subgroup */
   uint32_t subgroup_width, n_units, shared_bytes;
   uint32_t most_invocations; /* of a workgroup */
   uint8_t cache_uuid[VK_UUID_SIZE];

@@ -77,7 +77,7 @@ class Devices(unittest.TestCase):
         run("conform", "--device", "vulkan:0", "add *=3 D=5", ISOMER_VULKAN_TIER="plain")
         done = run("conform", "--device", "vulkan:0", "add *=3 D=5", code=2,
                    ISOMER_VULKAN_TIER="best")
-        self.assertIn('"best", not plain, dot, matrix or matrix2', done.stderr)
+        self.assertIn('"best", not plain, fp16, dot, matrix or matrix2', done.stderr)
 
     def test_a_foreign_cache_folder(self):
         run("conform", "--device", "vulkan:0", "add *=3 D=5", XDG_CACHE_HOME="/proc/nowhere")
@@ -125,6 +125,54 @@ class IntegerDotProducts(unittest.TestCase):
                     "--scheme", scheme)
                 done = run("verify", path, "--devices", "host,vulkan:0", "--json",
                            ISOMER_VULKAN_TIER="dot")
+                device = json.loads(done.stdout)["devices"][1]
+                self.assertTrue(device["agrees"], device["verdict"])
+
+
+class Halves(unittest.TestCase):
+    """The tier of packed arithmetic of halves, which is used by name alone."""
+
+    def setUp(self):
+        done = isomer.run("devices", env=environment(False, ISOMER_VULKAN_TIER="fp16"))
+        if "tier fp16" not in done.stdout:
+            self.skipTest("the driver has no arithmetic of halves: " + done.stdout)
+
+    def count(self, text, tier):
+        found = json.loads(run("conform", "--device", "vulkan:0", text, "--json",
+                               ISOMER_VULKAN_TIER=tier).stdout)
+        self.assertEqual(found["failed"], 0)
+        return found["passed"]
+
+    def test_schemes(self):
+        for scheme in SCHEMES[3:]:
+            with self.subTest(scheme):
+                text = f"matmul *=17 N=33 K=512 rows=f32 weight={scheme}"
+                # Records of this tier come on top of as many of f32.
+                self.assertEqual(self.count(text, "fp16"), 2 * self.count(text, "plain"))
+
+    def test_cases(self):
+        for scheme in ("q8_0", "q6_k"):
+            for case in ("*=70 N=70 K=768 bias=f32 rows=bf16", "*=2x5 N=16 K=256 rows=f16 gap=64",
+                         "*=9 N=24 K=512 fill=outlier", "*=9 N=24 K=512 fill=large",
+                         "*=9 N=24 K=512 fill=tiny", "*=9 N=24 K=512 fill=extreme",
+                         "*=9 N=7 K=14336 rows=bf16"):
+                with self.subTest(scheme=scheme, case=case):
+                    self.assertGreater(self.count(f"matmul {case} weight={scheme}", "fp16"), 0)
+
+    def test_floats_lose_nothing(self):
+        for scheme in ("f32", "f16", "bf16"):
+            done = run("conform", "--device", "vulkan:0", f"matmul *=17 N=33 K=512 weight={scheme}",
+                       "--json", ISOMER_VULKAN_TIER="fp16")
+            self.assertEqual(json.loads(done.stdout)["passed"], 1)
+
+    def test_models(self):
+        for scheme in ("q8_0", "q4_0", "q4_k"):
+            with self.subTest(scheme), tempfile.TemporaryDirectory() as folder:
+                path = os.path.join(folder, "model.gguf")
+                run("quantize", os.path.join(MODELS, "llama-gguf", "model.gguf"), path,
+                    "--scheme", scheme)
+                done = run("verify", path, "--devices", "host,vulkan:0", "--json",
+                           ISOMER_VULKAN_TIER="fp16")
                 device = json.loads(done.stdout)["devices"][1]
                 self.assertTrue(device["agrees"], device["verdict"])
 
