@@ -292,6 +292,8 @@ void iso_executor_destroy(iso_executor *executor) {
     for (uint32_t f = 0; f < EXECUTOR_FLIGHTS; f++)
       free_buffer(executor->devices[executor->copied[i].device].open,
                   executor->copied[i].staging[f]);
+  for (uint32_t f = 0; f < EXECUTOR_FLIGHTS; f++)
+    free_buffer(executor->devices[executor->kept[f].device].open, executor->kept[f].staging);
   free(executor->states);
   free(executor->steps);
   free(executor->patches);

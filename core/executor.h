@@ -60,6 +60,14 @@ typedef struct executor_copied_output {
 
 enum { EXECUTOR_COPIED_OUTPUTS = 4, EXECUTOR_COPIED_BYTES = 4096 };
 
+/* Rows that a step brings to host memory since somebody asked for them. */
+typedef struct executor_kept {
+  iso_buffer *staging; /* grows as needed */
+  void *address;
+  uint64_t capacity;
+  uint32_t device;
+} executor_kept;
+
 /* Steps with more feeds than this are not recorded. */
 enum { EXECUTOR_RECORDED_FEEDS = 2 };
 
@@ -108,6 +116,7 @@ struct iso_executor {
   const iso_executor_feed *feeds;
   executor_copied_output copied[EXECUTOR_COPIED_OUTPUTS];
   uint32_t n_copied;
+  executor_kept kept[EXECUTOR_FLIGHTS];
   iso_open_device *recorder; /* the device that records steps; NULL: none */
   executor_recording recordings[EXECUTOR_RECORDINGS];
   uint64_t recording_clock;
@@ -133,6 +142,14 @@ ISO_MUST_CHECK iso_status iso_executor_alloc(iso_open_device *device, iso_memory
 /* Waits until every device has done its work, also after a failure. Returns `status` if that is
  * one, its sentence kept, else the first failure of waiting. */
 iso_status iso_executor_drain(iso_executor *executor, iso_status status);
+
+/* Has the step submitted last, not yet waited for, also bring these rows of an output to host
+ * memory, in this order, where they stay until a further step is submitted in its place: two later
+ * where steps overlap. The output lies in device memory and is no view. */
+ISO_MUST_CHECK iso_status iso_executor_keep_rows(iso_executor *executor, iso_value value,
+                                                 const int32_t *rows, uint32_t n_rows);
+/* What the step waited for last brought; anything where it was asked for nothing. */
+const void *iso_executor_kept_rows(const iso_executor *executor);
 
 /* Copies the sentence of the latest failure, which cleaning up may replace. */
 void iso_executor_keep_message(char *out_message, size_t capacity);

@@ -431,3 +431,63 @@ iso_status iso_executor_run(iso_executor *executor, const iso_bindings *bindings
   ISO_TRY(iso_executor_submit(executor, bindings, NULL, 0));
   return iso_executor_wait(executor);
 }
+
+/* ---- Rows for the host --------------------------------------------------------------------- */
+
+static iso_status reserve_kept(executor_kept *kept, iso_open_device *device, uint64_t bytes) {
+  if (bytes <= kept->capacity)
+    return ISO_OK;
+  if (kept->staging)
+    device->memory.free(device->device, kept->staging);
+  kept->staging = NULL;
+  kept->capacity = 0;
+  ISO_TRY(
+      iso_executor_alloc(device, ISO_MEMORY_STAGING, bytes, "rows for the host", &kept->staging));
+  ISO_TRY(device->memory.map(device->device, kept->staging, &kept->address));
+  kept->capacity = bytes;
+  return ISO_OK;
+}
+
+/* Enqueues the copies; rows that follow each other are one. */
+static iso_status copy_kept(iso_executor *executor, iso_value value, const int32_t *rows,
+                            uint32_t n_rows, executor_kept *kept) {
+  const iso_value_info *info = iso_graph_get_value(executor->plan->graph, value);
+  executor_device *device = &executor->devices[kept->device];
+  uint64_t row_bytes;
+  ISO_TRY(iso_scheme_row_bytes(info->scheme, info->shape.dims[info->shape.n_dims - 1].size,
+                               &row_bytes));
+  ISO_TRY(reserve_kept(kept, device->open, row_bytes * n_rows));
+  for (uint32_t i = 0, n; i < n_rows; i += n) {
+    for (n = 1; i + n < n_rows && rows[i + n] == rows[i] + (int32_t)n;)
+      n++;
+    uint64_t from = executor->plan->value_operand[value].offset + (uint64_t)rows[i] * row_bytes;
+    ISO_TRY(device->open->queue_table.copy(device->open->queue, kept->staging, i * row_bytes,
+                                           device->arena, from, n * row_bytes));
+  }
+  return ISO_OK;
+}
+
+iso_status iso_executor_keep_rows(iso_executor *executor, iso_value value, const int32_t *rows,
+                                  uint32_t n_rows) {
+  executor_flights *flights = &executor->flights;
+  const iso_value_info *info = iso_graph_get_value(executor->plan->graph, value);
+  if (flights->count == 0 || !info || info->storage != value || info->shape.n_dims != 2 ||
+      executor->plan->value_operand[value].storage != ISO_STORAGE_ARENA)
+    return iso_fail(ISO_ERROR_INVALID_ARGUMENT,
+                    "rows come to the host of outputs, from a step under way");
+  for (uint32_t i = 0; i < n_rows; i++)
+    if (rows[i] < 0 || rows[i] >= info->shape.dims[0].size)
+      return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "%s has no row %d", info->name, rows[i]);
+  uint32_t flight = (flights->first + flights->count - 1) % EXECUTOR_FLIGHTS;
+  executor_kept *kept = &executor->kept[flight];
+  kept->device = (uint32_t)executor->plan->value_device[value];
+  iso_status status = copy_kept(executor, value, rows, n_rows, kept);
+  iso_open_device *device = executor->overlapping;
+  if (status == ISO_OK && device)
+    status = device->queue_table.signal(device->queue, &flights->values[flight]);
+  return status == ISO_OK ? ISO_OK : end_flights(executor, status);
+}
+
+const void *iso_executor_kept_rows(const iso_executor *executor) {
+  return executor->kept[executor->shown].address;
+}

@@ -97,6 +97,22 @@ static const float *logits_of(const iso_engine *engine, const engine_sequence *s
   return iso_runtime_logits(engine->runtime, sequence->rows.logit_row + row);
 }
 
+/* Whether the device guessed the token; if not, what runs behind its guess is void, and the next
+ * step begins from what is right. */
+static void judge_guess(iso_engine *engine, engine_sequence *sequence, int32_t row, int32_t token) {
+  enum { LATELY = 10 };
+  engine_batch *later = &engine->batch;
+  bool is_wrong = iso_runtime_token(engine->runtime, sequence->rows.logit_row + row) != token;
+  sequence->miss_rate += ((is_wrong ? 1.0f : 0.0f) - sequence->miss_rate) / LATELY;
+  for (int32_t i = 0; is_wrong && later->is_under_way && i < later->n; i++) {
+    if (later->sequences[i] != sequence)
+      continue;
+    sequence->ahead.n_rows -= later->rows[i].n;
+    sequence->ahead.n_tokens -= later->rows[i].draws_ahead;
+    later->rows[i].is_void = true;
+  }
+}
+
 /* One token, and as many more as drafts guessed. A draft is right when it is what would have been
  * drawn without it: so the output is the same, token by token, as without drafts. With a window it
  * is right when the filters leave it. */
@@ -113,6 +129,8 @@ static iso_status draw(iso_engine *engine, engine_sequence *sequence, int32_t ro
       ISO_TRY(sequence->rows.draws_on_device
                   ? iso_sampler_take(engine, sequence->rows.logit_row + row + i, &token)
                   : iso_sampler_draw(engine, &engine->samplers[0], sequence, logits, &token));
+    if (sequence->rows.is_guess)
+      judge_guess(engine, sequence, row, token);
     if (i > 0)
       sequence->n_cached++; /* the draft before, which was right */
     bool is_right = i < n_drafts && token == sequence->drafts[i];
@@ -214,10 +232,13 @@ static iso_status handle(iso_engine *engine, engine_sequence *sequence) {
 }
 
 /* The step is no longer under way for row set `i`. Returns whether its rows are of no use: the
- * sequence ended in the step before, or its reader was slow then and the rows run again later. */
+ * sequence ended in the step before, or drew another token than they go on from, or its reader was
+ * slow then and the rows run again later. */
 static bool land(const engine_batch *batch, int32_t i) {
   engine_sequence *sequence = batch->sequences[i];
   const engine_request *request = sequence->request;
+  if (batch->rows[i].is_void)
+    return true;
   sequence->ahead.n_rows -= batch->rows[i].n;
   sequence->ahead.n_tokens -= batch->rows[i].draws_ahead;
   return sequence->state == SEQUENCE_ENDED || request->is_paused;
@@ -225,15 +246,13 @@ static bool land(const engine_batch *batch, int32_t i) {
 
 iso_status iso_engine_distribute(iso_engine *engine) {
   const engine_batch *batch = &engine->running;
-  if (batch->wants_logits)
-    ISO_TRY(iso_runtime_fetch_logits(engine->runtime));
   if (batch->wants_hidden)
     ISO_TRY(iso_runtime_fetch_hidden(engine->runtime));
   for (int32_t i = 0; i < batch->n; i++) {
     batch->drops[i] = land(batch, i);
     batch->drawn[i].is_there = false;
   }
-  if (batch->wants_logits)
+  if (batch->n_host_rows > 0)
     iso_sampler_draw_ahead(engine);
   for (int32_t i = 0; i < batch->n; i++) {
     engine_sequence *sequence = batch->sequences[i];

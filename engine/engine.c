@@ -57,9 +57,10 @@ static iso_status create_batch(const iso_engine *engine, engine_batch *out_batch
                               .drawn_rows = calloc(n, sizeof *out_batch->drawn_rows),
                               .drawn = calloc(n, sizeof *out_batch->drawn),
                               .drops = calloc(n, sizeof *out_batch->drops),
-                              .tokens = calloc((size_t)engine->max_tokens, sizeof(int32_t))};
+                              .tokens = calloc((size_t)engine->max_tokens, sizeof(int32_t)),
+                              .host_rows = calloc((size_t)engine->max_logit_rows, sizeof(int32_t))};
   return out_batch->entries && out_batch->sequences && out_batch->rows && out_batch->drawn_rows &&
-                 out_batch->drawn && out_batch->drops && out_batch->tokens
+                 out_batch->drawn && out_batch->drops && out_batch->tokens && out_batch->host_rows
              ? ISO_OK
              : iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory for a batch of %zu sequences", n);
 }
@@ -72,6 +73,7 @@ static void destroy_batch(engine_batch *batch) {
   free(batch->drawn);
   free(batch->drops);
   free(batch->tokens);
+  free(batch->host_rows);
 }
 
 /* Threads that may draw: as many as the runtime was told to use, else one a CPU that the process
@@ -242,6 +244,9 @@ static iso_status submit(iso_engine *engine) {
   batch->start_us = iso_engine_now_us();
   count_idle(engine, batch->start_us);
   ISO_TRY(iso_runtime_submit(engine->runtime, batch->entries, batch->drawn_rows, batch->n));
+  if (batch->n_host_rows > 0)
+    ISO_TRY(iso_runtime_keep_logits(engine->runtime, batch->host_rows, batch->n_host_rows));
+  engine->stats.n_host_rows += (uint64_t)batch->n_host_rows;
   for (int32_t i = 0; i < batch->n; i++) {
     engine_sequence *sequence = batch->sequences[i];
     const engine_rows *rows = &batch->rows[i];

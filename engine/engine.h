@@ -21,9 +21,10 @@
  * but the number of tokens not cached.
  *
  * Where the device works beside the host, one step is under way while the next is planned: as if
- * its rows were cached and its tokens drawn, which the device hands from step to step. Only steps
- * from which the host wants nothing but tokens are left under way; a sequence that turns out to
- * have ended has had a row too many, which is dropped.
+ * its rows were cached and its tokens drawn, which the device hands from step to step. A sequence
+ * that turns out to have ended has had a row too many, which is dropped. So are the rows behind a
+ * token that the device drew and the host, which knows the penalties or the grammar, draws
+ * otherwise. Steps that bring beams, choices of one prompt or drafts are not left under way.
  *
  * Everything here runs on the thread that steps, except queue.c and the checks of request.c. */
 #ifndef ISOMER_ENGINE_ENGINE_H
@@ -93,7 +94,9 @@ typedef struct engine_rows {
   int32_t logit_row, n_logit_rows; /* the first of them */
   bool is_last;                    /* nothing is left to run behind them */
   bool draws_on_device;
+  bool is_guess;    /* the device draws, and the host says from the logits whether that is right */
   bool draws_ahead; /* the token is the next row's, though the host does not know it yet */
+  bool is_void;     /* runs behind a wrong guess, and counts for nothing */
 } engine_rows;
 
 /* What steps under way will add to a sequence. */
@@ -118,6 +121,7 @@ struct engine_sequence {
   engine_rows rows;          /* of the step that is planned or looked at */
   const engine_drawn *drawn; /* of the step that is looked at; NULL: nothing */
   engine_ahead ahead;
+  float miss_rate; /* share of its guesses that were wrong, lately */
   int32_t drafts[ENGINE_MAX_DRAFTS];
   int32_t n_proposed;    /* of them by the draft model */
   iso_draft_cache draft; /* of the draft model */
@@ -190,15 +194,20 @@ typedef struct engine_batch {
   engine_drawn *drawn; /* of each, once the step is done */
   bool *drops;         /* of each, once the step is done: nobody wants its rows */
   int32_t *tokens;     /* of rows with drafts: max_tokens */
-  int32_t n, n_tokens, n_token_copies, n_logit_rows;
-  bool wants_logits, wants_hidden, has_drafts, has_prompts;
+  int32_t *host_rows;  /* logit rows that the host looks at, ascending: max_logit_rows */
+  int32_t n, n_tokens, n_token_copies, n_logit_rows, n_host_rows;
+  float n_missed;    /* guesses that will be wrong, as far as one knows */
+  bool decides_more; /* the host finds more in its logits than tokens that were guessed */
+  bool wants_hidden, has_drafts, has_prompts;
   bool is_under_way; /* submitted, and not yet over */
   double start_us;
 } engine_batch;
 
-/* Whether the host must look at a step before the next one can be planned. */
+/* Whether the host must look at a step before the next one can be planned, or had better: a wrong
+ * guess costs its sequence a step, waiting costs everyone about a sixteenth of one. */
 static inline bool iso_batch_needs_host(const engine_batch *batch) {
-  return batch->wants_logits || batch->wants_hidden || batch->has_drafts;
+  return batch->decides_more || batch->wants_hidden || batch->has_drafts ||
+         16 * batch->n_missed > (float)batch->n;
 }
 
 struct iso_engine {
@@ -325,9 +334,10 @@ bool iso_sampler_has_window(const iso_engine *engine, const engine_sequence *seq
 /* Whether the filters leave `token` of a row, for a sequence that has a window. */
 bool iso_sampler_leaves(iso_engine *engine, const engine_sequence *sequence, const float *logits,
                         int32_t token);
-/* Has the device draw the tokens of this step's rows when it can: without penalties, bias and
- * probabilities. The sequence's rows are in the batch. */
-bool iso_sampler_leave_to_device(iso_engine *engine, const engine_sequence *sequence);
+/* Says who draws the tokens of this step's rows: the device alone, where there are no penalties,
+ * bias, grammar and probabilities; else the host, which the device guesses ahead of where steps
+ * overlap. The sequence's rows are in the batch. */
+void iso_sampler_place(iso_engine *engine, engine_sequence *sequence);
 /* Has a device draw behind logit row `row` of its next step what this sequence would draw there,
  * `ahead` tokens after the next one. Without penalties and bias. */
 void iso_sampler_set_row(iso_runtime *runtime, const engine_sequence *sequence, int32_t row,

@@ -1,5 +1,6 @@
 #include "engine/runtime.h"
 
+#include "core/executor.h"
 #include "core/log.h"
 #include "ops/sampling.h"
 #include <stdio.h>
@@ -13,6 +14,13 @@ typedef struct runtime_rows {
   const float *rows; /* NULL: not fetched since the latest step */
   float *copy;       /* where the device's memory cannot be mapped */
 } runtime_rows;
+
+/* A step, as far as the host looks at it. */
+typedef struct runtime_step {
+  int32_t n_logit_rows;
+  int32_t *kept; /* those of them that came to the host, ascending; max_logit_rows */
+  int32_t n_kept;
+} runtime_step;
 
 struct iso_runtime {
   const iso_model *model;
@@ -30,8 +38,8 @@ struct iso_runtime {
   iso_value tokens;
   int32_t pages_per_sequence; /* columns of block_table */
   iso_executor_feed *feeds;   /* of the step being submitted; max_sequences */
-  int32_t n_logit_rows;       /* of the step waited for last */
-  int32_t rows_under_way[2];  /* logit rows of steps under way, in order */
+  runtime_step shown;         /* the step waited for last */
+  runtime_step under_way[2];  /* in order */
   int32_t n_under_way;
   runtime_rows logit_view, hidden_view; /* of the step waited for last */
   char description[512];
@@ -285,7 +293,14 @@ static iso_status build(iso_runtime *runtime, const iso_runtime_options *given,
   if (status != ISO_OK)
     return status == ISO_ERROR_OUT_OF_MEMORY ? advise_memory(runtime, status) : status;
   runtime->feeds = calloc((size_t)options->max_sequences, sizeof *runtime->feeds);
-  if (!runtime->feeds)
+  size_t n_rows = (size_t)options->max_logit_rows;
+  runtime->shown.kept = malloc(n_rows * sizeof(int32_t));
+  bool has_lists = runtime->feeds && runtime->shown.kept;
+  for (int i = 0; i < 2; i++) {
+    runtime->under_way[i].kept = malloc(n_rows * sizeof(int32_t));
+    has_lists = has_lists && runtime->under_way[i].kept;
+  }
+  if (!has_lists)
     return iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory for %d sequences", options->max_sequences);
   bind_inputs(runtime);
   runtime->logits = iso_graph_find(runtime->graph, "logits");
@@ -326,6 +341,9 @@ void iso_runtime_destroy(iso_runtime *runtime) {
   free(runtime->logit_view.copy);
   free(runtime->hidden_view.copy);
   free(runtime->feeds);
+  free(runtime->shown.kept);
+  free(runtime->under_way[0].kept);
+  free(runtime->under_way[1].kept);
   iso_executor_destroy(runtime->executor);
   iso_plan_destroy(runtime->plan);
   iso_graph_destroy(runtime->graph);
@@ -399,7 +417,7 @@ static iso_status copy_rows(iso_runtime *runtime, iso_value value, int64_t n, fl
 /* Makes rows of an output readable on the host. */
 static iso_status fetch(iso_runtime *runtime, iso_value value, int64_t columns,
                         runtime_rows *view) {
-  if (runtime->n_logit_rows == 0 || view->rows)
+  if (runtime->shown.n_logit_rows == 0 || view->rows)
     return ISO_OK;
   if (iso_graph_get_value(runtime->graph, value)->scheme == ISO_SCHEME_F32)
     view->rows = iso_executor_peek(runtime->executor, value);
@@ -410,7 +428,7 @@ static iso_status fetch(iso_runtime *runtime, iso_value value, int64_t columns,
   if (!view->copy)
     return iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory for %d rows of %lld numbers on the host",
                     runtime->options.max_logit_rows, (long long)columns);
-  ISO_TRY(copy_rows(runtime, value, runtime->n_logit_rows * columns, view->copy));
+  ISO_TRY(copy_rows(runtime, value, runtime->shown.n_logit_rows * columns, view->copy));
   view->rows = view->copy;
   return ISO_OK;
 }
@@ -474,24 +492,46 @@ iso_status iso_runtime_submit(iso_runtime *runtime, const iso_batch_sequence *se
   bindings.size[ISO_SYMBOL_SEQUENCES] = n_sequences;
   bindings.size[ISO_SYMBOL_LOGIT_ROWS] = n_logit_rows;
   iso_status status = iso_executor_submit(runtime->executor, &bindings, runtime->feeds, n_feeds);
-  if (status == ISO_OK)
-    runtime->rows_under_way[runtime->n_under_way++] = n_logit_rows;
-  else
+  if (status != ISO_OK) {
     runtime->n_under_way = 0;
-  return status;
+    return status;
+  }
+  runtime_step *step = &runtime->under_way[runtime->n_under_way++];
+  step->n_logit_rows = n_logit_rows;
+  step->n_kept = 0;
+  return ISO_OK;
+}
+
+iso_status iso_runtime_keep_logits(iso_runtime *runtime, const int32_t *rows, int32_t n_rows) {
+  runtime_step *step = &runtime->under_way[runtime->n_under_way - 1];
+  bool is_mapped = iso_executor_peek(runtime->executor, runtime->logits) != NULL;
+  iso_status status = is_mapped ? ISO_OK
+                                : iso_executor_keep_rows(runtime->executor, runtime->logits, rows,
+                                                         (uint32_t)n_rows);
+  if (status != ISO_OK) {
+    runtime->n_under_way = 0;
+    return status;
+  }
+  memcpy(step->kept, rows, (size_t)n_rows * sizeof *rows);
+  step->n_kept = n_rows;
+  return ISO_OK;
 }
 
 iso_status iso_runtime_wait(iso_runtime *runtime) {
   runtime->logit_view.rows = runtime->hidden_view.rows = NULL;
-  runtime->n_logit_rows = 0;
+  runtime->shown.n_logit_rows = runtime->shown.n_kept = 0;
   iso_status status = iso_executor_wait(runtime->executor);
   if (status != ISO_OK) {
     runtime->n_under_way = 0;
     return status;
   }
-  runtime->n_logit_rows = runtime->rows_under_way[0];
-  runtime->rows_under_way[0] = runtime->rows_under_way[1];
+  const runtime_step before = runtime->shown;
+  runtime->shown = runtime->under_way[0];
+  runtime->under_way[0] = runtime->under_way[1];
+  runtime->under_way[1] = before;
   runtime->n_under_way--;
+  if (runtime->shown.n_kept > 0)
+    runtime->logit_view.rows = iso_executor_peek(runtime->executor, runtime->logits);
   return ISO_OK;
 }
 
@@ -511,12 +551,24 @@ iso_status iso_runtime_step(iso_runtime *runtime, const iso_batch_sequence *sequ
 
 static const float *row_of(const iso_runtime *runtime, const runtime_rows *view, int32_t row,
                            int64_t columns) {
-  return view->rows && row >= 0 && row < runtime->n_logit_rows ? view->rows + row * columns : NULL;
+  return view->rows && row >= 0 && row < runtime->shown.n_logit_rows ? view->rows + row * columns
+                                                                     : NULL;
+}
+
+/* Among the rows that came to the host alone. */
+static const float *kept_row(const iso_runtime *runtime, int32_t row, int64_t columns) {
+  const runtime_step *step = &runtime->shown;
+  const float *rows = iso_executor_kept_rows(runtime->executor);
+  for (int32_t i = 0; rows && i < step->n_kept && step->kept[i] <= row; i++)
+    if (step->kept[i] == row)
+      return rows + i * columns;
+  return NULL;
 }
 
 const float *iso_runtime_logits(const iso_runtime *runtime, int32_t row) {
-  return row_of(runtime, &runtime->logit_view, row,
-                iso_model_get_config(runtime->model)->vocabulary_size);
+  int64_t columns = iso_model_get_config(runtime->model)->vocabulary_size;
+  return runtime->logit_view.rows ? row_of(runtime, &runtime->logit_view, row, columns)
+                                  : kept_row(runtime, row, columns);
 }
 
 const float *iso_runtime_hidden(const iso_runtime *runtime, int32_t row) {
@@ -540,7 +592,7 @@ void iso_runtime_set_sampling(iso_runtime *runtime, int32_t row, const float *pa
 int32_t iso_runtime_token(const iso_runtime *runtime, int32_t row) {
   const int32_t *tokens =
       runtime->graph_options.samples ? iso_executor_peek(runtime->executor, runtime->tokens) : NULL;
-  return tokens && row >= 0 && row < runtime->n_logit_rows ? tokens[row] : -1;
+  return tokens && row >= 0 && row < runtime->shown.n_logit_rows ? tokens[row] : -1;
 }
 
 const iso_model *iso_runtime_get_model(const iso_runtime *runtime) { return runtime->model; }

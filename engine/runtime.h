@@ -23,14 +23,19 @@ ISO_MUST_CHECK iso_status iso_runtime_create_within(const iso_model *model,
 ISO_MUST_CHECK iso_status iso_runtime_run(iso_runtime *runtime, const iso_batch_sequence *sequences,
                                           int32_t n_sequences);
 /* iso_runtime_run() in two parts. Where iso_runtime_overlaps(), a step may be submitted while the
- * one before is under way; steps are waited for in order, and logits and hidden states are to be
- * had of a step only while no later one has been submitted. `drawn_rows` (NULL: none): where entry
- * i is not negative, the first token of sequence i is the one that the step submitted before draws
- * behind that logit row; what `tokens` says is not read by the device. */
+ * one before is under way; steps are waited for in order. Logits and hidden states are to be had of
+ * a step only while no later one has been submitted, but for the rows that
+ * iso_runtime_keep_logits() asked for. `drawn_rows` (NULL: none): where entry i is not negative,
+ * the first token of sequence i is the one that the step submitted before draws behind that logit
+ * row; what `tokens` says is not read by the device. */
 bool iso_runtime_overlaps(const iso_runtime *runtime);
 ISO_MUST_CHECK iso_status iso_runtime_submit(iso_runtime *runtime,
                                              const iso_batch_sequence *sequences,
                                              const int32_t *drawn_rows, int32_t n_sequences);
+/* Has the step submitted last bring these logit rows, in ascending order, to the host;
+ * iso_runtime_logits() has them from the moment when it has been waited for until the next wait. */
+ISO_MUST_CHECK iso_status iso_runtime_keep_logits(iso_runtime *runtime, const int32_t *rows,
+                                                  int32_t n_rows);
 ISO_MUST_CHECK iso_status iso_runtime_wait(iso_runtime *runtime);
 /* Whether iso_runtime_wait() would return at once. */
 bool iso_runtime_is_done(iso_runtime *runtime);

@@ -18,11 +18,9 @@ void iso_sampler_destroy(engine_sampler *sampler) {
   free(sampler->candidates);
 }
 
-/* The end of an answer cannot come before min_tokens. */
-static bool forbids_end(const engine_sequence *sequence) {
-  const iso_request *asked = &sequence->request->asked;
-  return iso_answer_n_output(&sequence->answer) + sequence->ahead.n_tokens < asked->min_tokens &&
-         (!asked->ignore_end || asked->n_stop_tokens > 0);
+/* The end of an answer, here behind n_output tokens, cannot come before min_tokens. */
+static bool forbids_end(const iso_request *asked, int32_t n_output) {
+  return n_output < asked->min_tokens && (!asked->ignore_end || asked->n_stop_tokens > 0);
 }
 
 static void forbid(float *logits, int32_t n, const int32_t *tokens, size_t n_tokens) {
@@ -34,13 +32,14 @@ static void forbid(float *logits, int32_t n, const int32_t *tokens, size_t n_tok
 const float *iso_sampler_adjust(const iso_engine *engine, engine_sampler *sampler,
                                 const engine_sequence *sequence, const float *logits) {
   const iso_request *asked = &sequence->request->asked;
-  if (asked->n_logit_bias == 0 && !forbids_end(sequence))
+  bool is_early = forbids_end(asked, iso_answer_n_output(&sequence->answer));
+  if (asked->n_logit_bias == 0 && !is_early)
     return logits;
   float *row = sampler->logits;
   memcpy(row, logits, (size_t)engine->n_vocabulary * sizeof *row);
   for (int32_t i = 0; i < asked->n_logit_bias; i++)
     row[asked->logit_bias[i].token] += asked->logit_bias[i].bias;
-  if (forbids_end(sequence)) {
+  if (is_early) {
     const iso_tokenizer *tokenizer = iso_model_get_tokenizer(engine->model);
     size_t n_ends = 0;
     const int32_t *ends = tokenizer ? iso_tokenizer_end_ids(tokenizer, &n_ends) : NULL;
@@ -148,19 +147,26 @@ bool iso_sampler_leaves(iso_engine *engine, const engine_sequence *sequence, con
   return (larger == 0 || larger < (double)sampling->top_p * all) && own >= (double)sampling->min_p;
 }
 
-/* Whether a drawn token is all that is wanted of a row, and the row is drawn from as it is. */
+/* Whether the device draws from the sequence's rows, one by one, as its temperature and filters
+ * say. */
 static bool suits_device(const iso_engine *engine, const engine_sequence *sequence) {
   const engine_request *request = sequence->request;
   const iso_request *asked = &request->asked;
-  const iso_sampling *sampling = &asked->sampling;
   bool looks_at_drafts = sequence->rows.n_drafts > 0 && iso_sampler_has_window(engine, sequence);
   bool shares_row = !request->is_prompt_done && request->n_sequences > 1;
   return iso_runtime_samples(engine->runtime) && sequence->rows.n_logit_rows > 0 && !asked->embed &&
          asked->beam_width == 0 && !shares_row && !looks_at_drafts &&
-         !sequence->answer.has_logprobs && !(asked->prompt_logprobs && !request->is_prompt_done) &&
-         asked->n_logit_bias == 0 && !asked->grammar && !forbids_end(sequence) &&
-         sampling->repetition_penalty == 1 && sampling->presence_penalty == 0 &&
-         sampling->frequency_penalty == 0;
+         !(asked->prompt_logprobs && !request->is_prompt_done);
+}
+
+/* Whether a token drawn so is all that is wanted. */
+static bool is_plain(const engine_sequence *sequence) {
+  const iso_request *asked = &sequence->request->asked;
+  const iso_sampling *sampling = &asked->sampling;
+  int32_t n_output = iso_answer_n_output(&sequence->answer) + sequence->ahead.n_tokens;
+  return !sequence->answer.has_logprobs && asked->n_logit_bias == 0 && !asked->grammar &&
+         !forbids_end(asked, n_output) && sampling->repetition_penalty == 1 &&
+         sampling->presence_penalty == 0 && sampling->frequency_penalty == 0;
 }
 
 void iso_sampler_set_row(iso_runtime *runtime, const engine_sequence *sequence, int32_t row,
@@ -175,14 +181,15 @@ void iso_sampler_set_row(iso_runtime *runtime, const engine_sequence *sequence, 
       (uint32_t)(iso_answer_n_output(&sequence->answer) + sequence->ahead.n_tokens + ahead));
 }
 
-bool iso_sampler_leave_to_device(iso_engine *engine, const engine_sequence *sequence) {
-  if (!suits_device(engine, sequence))
-    return false;
-  int32_t first =
-      sequence->rows.logit_row + sequence->rows.n_logit_rows - 1 - sequence->rows.n_drafts;
-  for (int32_t i = 0; i <= sequence->rows.n_drafts; i++)
+void iso_sampler_place(iso_engine *engine, engine_sequence *sequence) {
+  engine_rows *rows = &sequence->rows;
+  bool suits = suits_device(engine, sequence), plain = suits && is_plain(sequence);
+  rows->draws_on_device = plain;
+  rows->is_guess = suits && !plain && rows->n_drafts == 0 && engine->overlaps;
+  rows->draws_ahead = rows->is_guess || (plain && rows->n_drafts == 0);
+  int32_t first = rows->logit_row + rows->n_logit_rows - 1 - rows->n_drafts;
+  for (int32_t i = 0; (plain || rows->is_guess) && i <= rows->n_drafts; i++)
     iso_sampler_set_row(engine->runtime, sequence, first + i, i);
-  return true;
 }
 
 iso_status iso_sampler_take(const iso_engine *engine, int32_t row, int32_t *out_token) {
@@ -267,7 +274,8 @@ void iso_sampler_prepare(iso_engine *engine) {
   const engine_batch *batch = &engine->running;
   const uint32_t *allowed;
   for (int32_t i = 0; i < batch->n; i++)
-    if (batch->rows[i].is_last && find_allowed(batch->sequences[i], &allowed) != ISO_OK)
+    if (batch->rows[i].is_last && batch->sequences[i]->state != SEQUENCE_ENDED &&
+        find_allowed(batch->sequences[i], &allowed) != ISO_OK)
       continue; /* and again when the row is drawn from */
 }
 

@@ -153,6 +153,17 @@ static int32_t propose(plan *self, engine_sequence *sequence) {
   return n;
 }
 
+/* Has the step bring the sequence's logits to the host. */
+static void add_host_rows(engine_batch *batch, const engine_sequence *sequence) {
+  const engine_rows *rows = &sequence->rows;
+  for (int32_t i = 0; i < rows->n_logit_rows; i++)
+    batch->host_rows[batch->n_host_rows++] = rows->logit_row + i;
+  if (rows->is_guess)
+    batch->n_missed += sequence->miss_rate;
+  else
+    batch->decides_more = batch->decides_more || rows->n_logit_rows > 0;
+}
+
 /* Writes the rows of a sequence into the batch. */
 static void add_to_batch(plan *self, engine_sequence *sequence) {
   engine_batch *batch = &self->engine->batch;
@@ -184,15 +195,14 @@ static void add_to_batch(plan *self, engine_sequence *sequence) {
   batch->drawn_rows[batch->n] = is_drawn ? sequence->ahead.logit_row : -1;
   batch->n_tokens += n;
   batch->n_logit_rows += sequence->rows.n_logit_rows;
-  sequence->rows.draws_on_device = iso_sampler_leave_to_device(self->engine, sequence);
-  sequence->rows.draws_ahead = sequence->rows.draws_on_device && sequence->rows.n_drafts == 0;
+  sequence->rows.is_void = false;
+  iso_sampler_place(self->engine, sequence);
+  if (!sequence->rows.draws_on_device && !sequence->request->asked.embed)
+    add_host_rows(batch, sequence);
   batch->rows[batch->n] = sequence->rows;
   batch->sequences[batch->n++] = sequence;
   batch->has_drafts = batch->has_drafts || sequence->rows.n_drafts > 0;
   batch->wants_hidden = batch->wants_hidden || sequence->request->asked.embed;
-  batch->wants_logits =
-      batch->wants_logits || (sequence->rows.n_logit_rows > 0 && !sequence->request->asked.embed &&
-                              !sequence->rows.draws_on_device);
 }
 
 static iso_status place_decoding(plan *self, engine_sequence *sequence, place at) {
@@ -261,7 +271,9 @@ static void begin(iso_engine *engine) {
   engine_batch *batch = &engine->batch;
   int32_t n = 0, n_runnable = 0;
   batch->n = batch->n_tokens = batch->n_token_copies = batch->n_logit_rows = 0;
-  batch->wants_logits = batch->wants_hidden = batch->has_drafts = batch->has_prompts = false;
+  batch->n_host_rows = 0;
+  batch->n_missed = 0;
+  batch->decides_more = batch->wants_hidden = batch->has_drafts = batch->has_prompts = false;
   engine->must_wait = false;
   engine->n_drafting = 0;
   engine->n_prompt_rows = 0;

@@ -147,8 +147,8 @@ typedef struct iso_logit_bias {
   float bias; /* added to the logit; -INFINITY forbids */
 } iso_logit_bias;
 
-/* What holds an answer to JSON that a schema takes. Made once, used by any number of requests of the
- * engine that it was made for, from any thread. */
+/* What holds an answer to JSON that a schema takes. Made once, used by any number of requests of
+ * the engine that it was made for, from any thread. */
 typedef struct iso_grammar iso_grammar;
 /* From a JSON schema, "{}" for any JSON; docs/structured-output.md says what is supported.
  * UNSUPPORTED names the keyword that is not, INVALID_ARGUMENT and CORRUPT_DATA what is wrong, LIMIT
@@ -196,18 +196,18 @@ typedef struct iso_request {
   int32_t n_logit_bias;
   iso_grammar *grammar; /* the answer keeps to it, and ends where it does; NULL: none. Not with
                            beams, ignore_end or min_tokens; drafts are not used */
-  int32_t priority;    /* lower runs first; equal ones by arrival. No request starves */
-  uint64_t timeout_us; /* since submission; 0: none */
-  uint64_t cache_key;  /* prefixes are shared only among equal keys: adapters, tenants */
+  int32_t priority;     /* lower runs first; equal ones by arrival. No request starves */
+  uint64_t timeout_us;  /* since submission; 0: none */
+  uint64_t cache_key;   /* prefixes are shared only among equal keys: adapters, tenants */
   bool no_prefix_cache;
   bool embed; /* no generation: the mean of the final hidden rows of the prompt, length 1 */
   iso_event_callback on_event;
   void *context;
 } iso_request;
 
-/* Queues a request; everything it points to is copied. `out_id` may be NULL. What can never run is refused at once
- * with ISO_ERROR_INVALID_ARGUMENT or ISO_ERROR_LIMIT (too long for the context or the pool); a
- * full queue is ISO_ERROR_BUSY. Exactly one DONE event follows a success. */
+/* Queues a request; everything it points to is copied. `out_id` may be NULL. What can never run is
+ * refused at once with ISO_ERROR_INVALID_ARGUMENT or ISO_ERROR_LIMIT (too long for the context or
+ * the pool); a full queue is ISO_ERROR_BUSY. Exactly one DONE event follows a success. */
 ISO_MUST_CHECK ISO_API iso_status iso_engine_submit(iso_engine *engine, const iso_request *request,
                                                     iso_request_id *out_id);
 /* Ends a request at the next step at the latest, whatever its state; DONE follows with
@@ -222,8 +222,8 @@ ISO_API void iso_engine_resume(iso_engine *engine, iso_request_id id);
 ISO_MUST_CHECK ISO_API iso_status iso_engine_step(iso_engine *engine, bool *out_busy);
 /* Gives the engine a thread that steps while there is work and sleeps otherwise. */
 ISO_MUST_CHECK ISO_API iso_status iso_engine_start(iso_engine *engine);
-/* No new requests (ISO_ERROR_BUSY); not from a callback. Waits up to timeout_us for those at hand, then cancels the
- * rest, and ends the thread. */
+/* No new requests (ISO_ERROR_BUSY); not from a callback. Waits up to timeout_us for those at hand,
+ * then cancels the rest, and ends the thread. */
 ISO_API void iso_engine_drain(iso_engine *engine, uint64_t timeout_us);
 
 /* A snapshot; counters run since creation. */
@@ -233,6 +233,7 @@ typedef struct iso_engine_stats {
   int32_t page_size;
   uint64_t n_steps, n_requests, n_finished, n_cancelled, n_failed, n_preempted, n_swapped_pages;
   uint64_t n_prompt_tokens, n_output_tokens, n_prefix_hit_tokens, n_drafted, n_accepted;
+  uint64_t n_host_rows;    /* rows of logits that the host looked at; only those come to it */
   double step_us, idle_us; /* time in steps; time the device waited for the host between steps */
 } iso_engine_stats;
 ISO_API void iso_engine_get_stats(iso_engine *engine, iso_engine_stats *out_stats);

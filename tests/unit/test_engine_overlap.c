@@ -88,15 +88,16 @@ static void test_a_step_is_under_way(void **state) {
   assert_int_equal(out[0].n_tokens[0], 5);
   assert_int_equal(out[0].n_done, 1);
   assert_int_equal(stats_of(engine).n_steps, 5);
-  /* The host draws: one step at a time. */
+  /* What goes on is the host's to choose: one step at a time. */
   iso_request request = case_request(prompt, 20, 5);
-  request.sampling.repetition_penalty = 1.2f;
+  request.beam_width = 1;
   submit(engine, request, &out[1]);
   for (int i = 1; i <= 5; i++) {
     CHECK(iso_engine_step(engine, &is_busy));
     assert_int_equal(engine->running.n, 0);
-    assert_int_equal(out[1].n_tokens[0], i);
+    assert_int_equal(stats_of(engine).n_steps, 5 + i);
   }
+  assert_int_equal(out[1].n_tokens[0], 5);
   assert_idle(engine);
   iso_engine_destroy(engine);
 }
@@ -126,6 +127,59 @@ static void test_same_as_one_at_a_time(void **state) {
     assert_idle(engine);
     iso_engine_destroy(engine);
   }
+}
+
+/* What the host draws the device guesses: steps stay under way, only rows of those requests come to
+ * the host, and of a wrong guess nobody sees anything. */
+static void test_guesses(void **state) {
+  (void)state;
+  enum { OTHERS = 7, ROUNDS = 3 };
+  static const char schema[] = "{\"enum\":[\"ab\",\"cdefgh\",\"ijklmnopq\"]}";
+  int32_t prompt[CASE_CONTEXT];
+  uint64_t n_under_way[ROUNDS] = {0}, n_steps[ROUNDS] = {0};
+  for (int round = 0; round < ROUNDS; round++) {
+    collected *into = round == 0 ? alone : out;
+    iso_engine *engine = open_on(round == 0 ? "host" : "late");
+    iso_grammar *grammar;
+    CHECK(iso_grammar_create(engine, schema, strlen(schema), &grammar));
+    memset(into, 0, sizeof out);
+    for (int i = 0; i <= OTHERS; i++) {
+      fill_prompt(prompt, 9, 40 + (uint32_t)i);
+      iso_request request = case_request(prompt, 9, 30);
+      request.sampling.temperature = i % 2 ? 0.8f : 0;
+      request.sampling.top_k = i % 4 == 1 ? 20 : 0;
+      if (i == OTHERS) { /* the one whose tokens the host draws */
+        request.ignore_end = round == 1;
+        request.logprobs = round == 1;
+        request.grammar = round == 1 ? NULL : grammar;
+      }
+      submit(engine, request, &into[i]);
+    }
+    bool is_busy = true;
+    while (is_busy) {
+      CHECK(iso_engine_step(engine, &is_busy));
+      n_under_way[round] += engine->running.n > 0;
+    }
+    iso_engine_stats stats = stats_of(engine);
+    n_steps[round] = stats.n_steps;
+    if (round == 1)
+      assert_in_range(stats.n_host_rows, 30, 31); /* one a token, and that behind the end */
+    else if (round == 2)
+      assert_in_range(stats.n_host_rows, out[OTHERS].usage.n_output,
+                      2 * out[OTHERS].usage.n_output);
+    for (int i = 0; i < (round == 2 ? OTHERS + 1 : OTHERS); i++)
+      assert_same(&into[i], &alone[i]);
+    if (round != 1) {
+      assert_int_equal(into[OTHERS].reason[0], ISO_STOP_END);
+      assert_int_equal(into[OTHERS].text[0][0], '"');
+    }
+    iso_grammar_release(grammar);
+    assert_idle(engine);
+    iso_engine_destroy(engine);
+  }
+  assert_int_equal(n_under_way[0], 0);
+  assert_int_equal(n_under_way[1], n_steps[1]); /* probabilities are never a surprise */
+  assert_true(2 * n_under_way[2] > n_steps[2]);
 }
 
 /* What was under way when a reader asked for a pause is not given, and not lost. */
@@ -282,7 +336,7 @@ int main(void) {
       cmocka_unit_test(test_a_step_is_under_way), cmocka_unit_test(test_same_as_one_at_a_time),
       cmocka_unit_test(test_pause_under_way),     cmocka_unit_test(test_cancel_under_way),
       cmocka_unit_test(test_end_under_way),       cmocka_unit_test(test_failure_under_way),
-      cmocka_unit_test(test_device_fault),
+      cmocka_unit_test(test_device_fault),        cmocka_unit_test(test_guesses),
   };
   return cmocka_run_group_tests(tests, open_late_model, close_model);
 }

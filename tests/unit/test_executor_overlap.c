@@ -1,7 +1,8 @@
 /* Steps under way two at a time, the second fed by the first, against one after the other. */
 #include "tests/unit/executor_case.h"
 
-enum { STEPS = 5, SEQUENCES = 3 };
+enum { STEPS = 5, SEQUENCES = 3, KEPT = 2 };
+static const int32_t kept[KEPT] = {0, 2};
 
 /* Inputs of step `index`: prompts, then a token a sequence. The oracle is told the tokens drawn
  * before; the executor is told nonsense where it is to be fed. */
@@ -18,13 +19,37 @@ static iso_bindings set_step(rig *r, oracle *o, int index, const int32_t *drawn,
   return bindings;
 }
 
+static uint64_t row_bytes_of(const rig *r) {
+  const iso_value_info *info = iso_graph_get_value(r->graph, iso_graph_find(r->graph, "logits"));
+  return (uint64_t)info->shape.dims[1].size * sizeof(float);
+}
+
+/* Rows of logits that the executor is to bring to the host, of each step. */
+static char expected_rows[STEPS][KEPT][4096];
+
 /* What the oracle draws in every step, each from the tokens of the one before. */
 static void expect(rig *r, oracle *o, int32_t out_tokens[STEPS][SEQUENCES]) {
   for (int i = 0; i < STEPS; i++) {
     iso_bindings bindings = set_step(r, o, i, i ? out_tokens[i - 1] : NULL, false);
     evaluate(o, &bindings);
     memcpy(out_tokens[i], o->storage[iso_graph_find(r->graph, "token")], sizeof out_tokens[i]);
+    const char *logits = (const char *)o->storage[iso_graph_find(r->graph, "logits")];
+    for (int k = 0; k < KEPT; k++)
+      memcpy(expected_rows[i][k], logits + (size_t)kept[k] * row_bytes_of(r), row_bytes_of(r));
   }
+}
+
+/* Asks for the rows, in every other step for both, else for the second. */
+static iso_status keep(rig *r, int step) {
+  uint32_t first = step % 2;
+  return iso_executor_keep_rows(r->executor, iso_graph_find(r->graph, "logits"), kept + first,
+                                KEPT - first);
+}
+
+static void assert_kept(rig *r, int step) {
+  const char *rows = iso_executor_kept_rows(r->executor);
+  for (int k = step % 2; k < KEPT; k++, rows += row_bytes_of(r))
+    assert_memory_equal(rows, expected_rows[step][k], row_bytes_of(r));
 }
 
 static void assert_tokens(rig *r, const int32_t *expected) {
@@ -54,14 +79,18 @@ static void overlap(rig *r, oracle *o, bool is_split) {
   for (int i = 0; i < STEPS; i++) {
     iso_bindings bindings = set_step(r, o, i, i ? expected[i - 1] : NULL, true);
     assert_int_equal(iso_executor_submit(r->executor, &bindings, feeds, i ? n_feeds : 0), ISO_OK);
+    assert_int_equal(keep(r, i), ISO_OK);
     if (i == 0)
       continue;
     assert_int_equal(iso_executor_submit(r->executor, &bindings, NULL, 0),
                      ISO_ERROR_INVALID_ARGUMENT);
     assert_int_equal(iso_executor_run(r->executor, &bindings), ISO_ERROR_INVALID_ARGUMENT);
     assert_tokens(r, expected[i - 1]);
+    assert_kept(r, i - 1);
   }
   assert_tokens(r, expected[STEPS - 1]);
+  assert_kept(r, STEPS - 1);
+  assert_int_equal(keep(r, 0), ISO_ERROR_INVALID_ARGUMENT);
   assert_int_equal(iso_executor_wait(r->executor), ISO_ERROR_INVALID_ARGUMENT);
   iso_executor_stats stats;
   iso_executor_get_stats(r->executor, &stats);
@@ -167,6 +196,8 @@ static void test_faults_under_way(void **state) {
     for (int i = 0; i < STEPS && status == ISO_OK; i++) {
       iso_bindings bindings = set_step(&r, o, i, i ? expected[i - 1] : NULL, true);
       status = iso_executor_submit(r.executor, &bindings, feeds, i ? n_feeds : 0);
+      if (status == ISO_OK)
+        status = keep(&r, i);
       if (i > 0 && status == ISO_OK)
         status = iso_executor_wait(r.executor);
     }
