@@ -42,6 +42,9 @@
     .packed_bytes = vulkan_packed_bytes, .pack = vulkan_pack, .launch = function                   \
   }
 
+/* Of KV operands. */
+#define CACHES (FLOATS | ISO_SCHEME_BIT(ISO_SCHEME_Q8_0))
+
 /* f32 weights keep f32 products: halves would lose what their files hold. */
 #define MATRIX_WEIGHTS (WEIGHTS & ~ISO_SCHEME_BIT(ISO_SCHEME_F32))
 /* No float may lose anything where halves are added up, too. */
@@ -70,11 +73,18 @@ const iso_kernel vulkan_kernels[] = {
     PLAIN(argmax, ARGMAX),
     PLAIN(route_top_k, ROUTE_TOP_K),
     PLAIN(combine_experts, COMBINE_EXPERTS),
-    PLAIN(kv_write, KV_WRITE),
+    {.size = sizeof(iso_kernel),
+     .op = ISO_OP_KV_WRITE,
+     .name = "kv_write.plain",
+     .schemes = CACHES,
+     .activations = FLOATS,
+     .layout = ISO_LAYOUT_PLAIN,
+     .check = vulkan_check_rows,
+     .launch = vulkan_kv_write},
     {.size = sizeof(iso_kernel),
      .op = ISO_OP_PAGED_ATTENTION,
      .name = "paged_attention.plain",
-     .schemes = FLOATS | ISO_SCHEME_BIT(ISO_SCHEME_Q8_0),
+     .schemes = CACHES,
      .activations = FLOATS,
      .layout = ISO_LAYOUT_PLAIN,
      .check = vulkan_check_attention,
@@ -83,7 +93,7 @@ const iso_kernel vulkan_kernels[] = {
     {.size = sizeof(iso_kernel),
      .op = ISO_OP_PAGED_ATTENTION,
      .name = "paged_attention.matrix",
-     .schemes = FLOATS | ISO_SCHEME_BIT(ISO_SCHEME_Q8_0),
+     .schemes = CACHES,
      .activations = FLOATS,
      .layout = ISO_LAYOUT_PLAIN,
      .rank = 1,
