@@ -13,12 +13,33 @@ attention_split_plan plan_of(const iso_device *device, const iso_op_arguments *a
                             inputs[3].dims[1] * inputs[1].dims[2], inputs[0].dims[2]);
 }
 
+/* Shared memory of a block. Beside what a launch asks for a kernel has some of its own. */
+template <typename V> int shared_bytes_of_floats(int64_t dim) {
+  return dim == 64    ? attention_split_shared<split_floats<V, 64>, 64>::bytes
+         : dim == 96  ? attention_split_shared<split_floats<V, 96>, 96>::bytes
+         : dim == 128 ? attention_split_shared<split_floats<V, 128>, 128>::bytes
+                      : attention_split_shared<split_floats<V, 256>, 256>::bytes;
+}
+int shared_bytes(const iso_tensor &cache) {
+  enum { OWN_BYTES = 1024 };
+  int64_t dim = cache.dims[3];
+  int bytes = cache.scheme != ISO_SCHEME_Q8_0 ? shared_bytes_of_floats<simt_f16>(dim)
+              : dim == 64                     ? attention_split_shared<split_q8_0<64>, 64>::bytes
+              : dim == 128                    ? attention_split_shared<split_q8_0<128>, 128>::bytes
+                                              : attention_split_shared<split_q8_0<256>, 256>::bytes;
+  return bytes + OWN_BYTES;
+}
+
 iso_refusal check(const iso_device *device, const iso_op_arguments *arguments,
                   const char **out_detail) {
   const iso_tensor *inputs = arguments->inputs;
   iso_refusal refusal = attention_check(device, arguments, out_detail);
   if (refusal != ISO_ACCEPTED)
     return refusal;
+  if (shared_bytes(inputs[1]) > simt_shared_bytes(device)) {
+    *out_detail = "needs more shared memory than a block has here";
+    return ISO_REFUSED_DEVICE;
+  }
   if (inputs[0].dims[0] > MOST_ROWS * inputs[3].dims[0]) {
     *out_detail = "more than 8 rows a sequence";
     return ISO_REFUSED_SHAPE;
