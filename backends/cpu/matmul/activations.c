@@ -68,7 +68,9 @@ iso_panel iso_activations_panel(const iso_product_kernel *kernel,
 
 void iso_activations_prepare(const iso_product_kernel *kernel, const iso_activations *activations,
                              int64_t row, const float *x) {
-  PREPARE_STRETCHES(kernel->prepare, kernel, activations, row, x);
+  iso_product_prepare prepare =
+      activations->few && kernel->prepare_few ? kernel->prepare_few : kernel->prepare;
+  PREPARE_STRETCHES(prepare, kernel, activations, row, x);
 }
 
 void iso_activations_prepare_bf16(const iso_product_kernel *kernel,

@@ -36,9 +36,10 @@ typedef void (*store_quads)(const __m256i values[4], uint8_t *out, int64_t step)
 static inline __attribute__((always_inline)) void store_words(const __m256i values[4], uint8_t *out,
                                                               int64_t step) {
   for (int i = 0; i < 4; i += 2) {
-    /* Words in order but for the middle quads, which change places. */
+    /* Words in order but for the middle quads, which change places; so do the middle words. */
     __m256i words = _mm256_packs_epi32(values[i], values[i + 1]);
     words = _mm256_permute4x64_epi64(words, 0xd8);
+    words = _mm256_shufflehi_epi16(_mm256_shufflelo_epi16(words, 0xd8), 0xd8);
     int64_t quads[4];
     _mm256_storeu_si256((__m256i *)(void *)quads, words);
     for (int j = 0; j < 4; j++, out += step)

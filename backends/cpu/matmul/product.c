@@ -98,9 +98,12 @@ static iso_activations activations_of(const product_worker *worker,
                                       const iso_product_segment *segment) {
   const iso_product *product = worker->job->product;
   int64_t elements = product->shape.elements;
-  return iso_activations_at(
+  bool few = is_few(product, segment);
+  iso_activations activations = iso_activations_at(
       product->kernel, worker->activations + segment->activation_offset, segment->rows, elements,
-      is_few(product, segment) ? elements : product->kernel->stretch_elements);
+      few ? elements : product->kernel->stretch_elements);
+  activations.few = few;
+  return activations;
 }
 
 /* ---- Rows in and out ------------------------------------------------------------------------ */

@@ -17,12 +17,12 @@
  *
  * Activations lie in panels of panel_rows (4, or 32 of the tile kernels), the last one of what is
  * left. The part of a panel of R rows that belongs to a stretch of S elements holds
- *   values       [S / 4][R][4] of 15 bits for quantized weights: as int16, or the high planes of
- *                the four as int8 and then their low planes; or of 8 bits, as int8; [S][R] f32
- *                for float weights; tiles_amx.c and tiles8_amx.c have their own
- *   scales       [S / 32][R] f32: a value (128 high + low) times its scale is the activation
- *   corrections  [S / 2^sub_shift][R]: int32 -offset * sum(values) that integer sums start
- *                from, or f32 scale * sum(values) that multiplies the minimum; whichever the
+ *   values       [S / 4][R][4] of 15 bits for quantized weights: as int16, the second and third of
+ *                four in each other's place, or the high planes of the four as int8 and then
+ *                their low planes; or of 8 bits, as int8; [S][R] f32 for float weights; tiles_amx.c
+ * and tiles8_amx.c have their own scales       [S / 32][R] f32: a value (128 high + low) times its
+ * scale is the activation corrections  [S / 2^sub_shift][R]: int32 -offset * sum(values) that
+ * integer sums start from, or f32 scale * sum(values) that multiplies the minimum; whichever the
  *                scheme needs.
  * Parts of one stretch lie next to each other, panel by panel, then come those of the next
  * stretch: the order in which a tile uses them. Where rows are few, one stretch is all.
@@ -136,6 +136,7 @@ struct iso_product_kernel {
   uint32_t ahead_units;      /* a group and 32 elements, of `advance` */
   uint32_t scratch_bytes;    /* of `advance` */
   iso_product_prepare prepare;
+  iso_product_prepare prepare_few;       /* for `few`, where it wants another form; or NULL */
   iso_product_prepare_bf16 prepare_bf16; /* of bf16 values; NULL: by way of f32 */
   iso_product_few few;
   /* How a stretch is decoded: by `expand` before it is used, or by `advance` while the one before
@@ -191,6 +192,7 @@ typedef struct iso_activations {
   int64_t rows;     /* with those that fill up the last panel */
   int64_t elements; /* K */
   int64_t stretch;  /* elements of a stretch */
+  bool few;         /* for the kernel's `few` */
 } iso_activations;
 
 /* Bytes of the prepared activations, a multiple of 64; monotonic in rows. */

@@ -4,15 +4,18 @@
 #define ISOMER_BACKENDS_CPU_MATMUL_VECTOR_AVX2_H
 
 #include <immintrin.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #define VEC_NAME(name) iso_avx2_##name
 #define VEC_LANES 8
-#define VEC_INTEGER_TILE 1
+#define VEC_INTEGER_TILE 2
 #define VEC_FLOAT_TILE 2
 #define VEC_FEW_ROWS 1
 #define VEC_QUANTIZE iso_avx2_quantize_words
 #define VEC_QUAD_BYTES 8
+/* Codes that vec_few_dot takes as bytes want other activations than vec_dot does. */
+#define VEC_QUANTIZE_FEW(bits) ((bits) == 8 ? NULL : iso_avx2_quantize_planes)
 #define VEC_LOAD_ROW iso_avx2_load_row
 #define VEC_STORE_ROW iso_avx2_store_row
 
@@ -36,22 +39,72 @@ static inline vec vec_look_up(const uint8_t table[16], vec index) {
       _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)table)), index);
 }
 
-/* Codes are widened to 16 bits, as products of bytes (maddubs) would saturate there, and take twice
- * the instructions for activations of 15 bits. */
+/* Four codes a row as 16 bits, the first and third, the second and fourth: products of bytes
+ * (maddubs) would saturate, and take twice the instructions for activations of 15 bits. */
+typedef struct vec_codes {
+  vec even, odd;
+} vec_codes;
+#define VEC_CODE_BYTES 2
+static inline vec_codes vec_widen(vec codes) {
+  return (vec_codes){_mm256_and_si256(codes, _mm256_set1_epi16(0xff)), _mm256_srli_epi16(codes, 8)};
+}
+/* Into registers: GCC would rather read them again for each use, and loads are the limit. */
+static inline vec_codes vec_codes_load(const uint8_t *from) {
+  vec_codes codes = {vec_load(from), vec_load(from + sizeof(vec))};
+  __asm__("" : "+x"(codes.even), "+x"(codes.odd));
+  return codes;
+}
+static inline void vec_codes_store(uint8_t *to, vec_codes codes) {
+  vec_store(to, codes.even);
+  vec_store(to + sizeof(vec), codes.odd);
+}
+
+/* Keeps sums in their order: GCC would balance them into trees, and spill. */
+#define KEEP_ORDER(sum) __asm__("" : "+x"(sum))
+
 typedef struct vec_sum {
   vec sum;
 } vec_sum;
 static inline vec_sum vec_sum_from(vec start) { return (vec_sum){start}; }
 static inline vec vec_sum_of(vec_sum sum) { return sum.sum; }
-static inline void vec_dot(vec_sum *sum, vec codes, const uint8_t *x) {
-  const vec first = _mm256_setr_epi8(0, -1, 1, -1, 4, -1, 5, -1, 8, -1, 9, -1, 12, -1, 13, -1, 0,
-                                     -1, 1, -1, 4, -1, 5, -1, 8, -1, 9, -1, 12, -1, 13, -1);
-  vec low = _mm256_shuffle_epi8(codes, first);
-  vec high = _mm256_shuffle_epi8(_mm256_srli_epi32(codes, 16), first);
-  sum->sum = _mm256_add_epi32(sum->sum, _mm256_madd_epi16(low, vec_all_word(x)));
-  sum->sum = _mm256_add_epi32(sum->sum, _mm256_madd_epi16(high, vec_all_word(x + 4)));
-  /* Keeps the sums in this order: GCC would balance them into trees, and spill. */
-  __asm__("" : "+x"(sum->sum));
+static inline void vec_dot(vec_sum *sum, vec_codes codes, const uint8_t *x) {
+  sum->sum = _mm256_add_epi32(sum->sum, _mm256_madd_epi16(codes.even, vec_all_word(x)));
+  sum->sum = _mm256_add_epi32(sum->sum, _mm256_madd_epi16(codes.odd, vec_all_word(x + 4)));
+  KEEP_ORDER(sum->sum);
+}
+
+/* The sum of `few`. Codes of a few bits remain bytes: as many products with each plane of the
+ * activations as 16 bits hold are added there, which saves widening every code for one use. */
+typedef struct vec_few_sum {
+  vec sum, high, low;
+} vec_few_sum;
+static inline vec_few_sum vec_few_sum_from(vec_sum start) {
+  return (vec_few_sum){start.sum, start.sum, start.sum};
+}
+static inline vec_sum vec_few_sum_of(vec_few_sum sum) { return (vec_sum){sum.sum}; }
+/* Adds a row's quad `index` of a sub-block, of codes of `bits` bits. */
+static inline __attribute__((always_inline)) void
+vec_few_dot(int bits, int index, bool last, vec_few_sum *sum, vec codes, const uint8_t *x) {
+  if (bits > 6) {
+    vec_sum words = {sum->sum};
+    vec_dot(&words, vec_widen(codes), x);
+    sum->sum = words.sum;
+    return;
+  }
+  /* Each is 2 * 127 * (2^bits - 1) at most. */
+  int depth = bits <= 4 ? 8 : bits == 5 ? 4 : 2;
+  vec high = _mm256_maddubs_epi16(codes, vec_all_word(x));
+  vec low = _mm256_maddubs_epi16(codes, vec_all_word(x + 4));
+  sum->high = index % depth ? _mm256_add_epi16(sum->high, high) : high;
+  sum->low = index % depth ? _mm256_add_epi16(sum->low, low) : low;
+  KEEP_ORDER(sum->high);
+  KEEP_ORDER(sum->low);
+  if (!last && (index + 1) % depth)
+    return;
+  high = _mm256_madd_epi16(sum->high, _mm256_set1_epi16(1 << 7));
+  low = _mm256_madd_epi16(sum->low, _mm256_set1_epi16(1));
+  sum->sum = _mm256_add_epi32(sum->sum, _mm256_add_epi32(high, low));
+  KEEP_ORDER(sum->sum);
 }
 
 static inline vecf vecf_zero(void) { return _mm256_setzero_ps(); }
@@ -59,7 +112,7 @@ static inline vecf vecf_load(const float *from) { return _mm256_loadu_ps(from); 
 static inline void vecf_store(float *to, vecf a) { _mm256_storeu_ps(to, a); }
 static inline vecf vecf_all(const float *from) { return _mm256_broadcast_ss(from); }
 static inline vecf vecf_mul(vecf a, vecf b) { return _mm256_mul_ps(a, b); }
-static inline vecf vecf_negate(vecf a) { return _mm256_xor_ps(a, _mm256_set1_ps(-0.0f)); }
+static inline vecf vecf_negate(vecf a) { return -a; }
 static inline vecf vecf_fma(vecf a, vecf b, vecf c) { return _mm256_fmadd_ps(a, b, c); }
 static inline vecf vecf_from_int(vec a) { return _mm256_cvtepi32_ps(a); }
 static inline vecf vecf_from_bits(vec a) { return _mm256_castsi256_ps(a); }

@@ -6,11 +6,13 @@
 #define ISOMER_BACKENDS_CPU_MATMUL_VECTOR_AVX512_H
 
 #include <immintrin.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #if !defined(VEC_NAME) /* integer8_avx512.c has its own, and activations of one plane */
 #define VEC_NAME(name) iso_avx512_##name
 #endif
+#define VEC_QUANTIZE_FEW(bits) NULL
 #define VEC_LANES 16
 /* Vectors of accumulators a tile of 4 activation rows holds in registers. */
 #define VEC_INTEGER_TILE 2
@@ -41,6 +43,13 @@ static inline vec vec_look_up(const uint8_t table[16], vec index) {
       _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)table)), index);
 }
 
+/* Four codes a row, as an expanded stretch holds them. */
+typedef vec vec_codes;
+#define VEC_CODE_BYTES 1
+static inline vec_codes vec_widen(vec codes) { return codes; }
+static inline vec_codes vec_codes_load(const uint8_t *from) { return vec_load(from); }
+static inline void vec_codes_store(uint8_t *to, vec_codes codes) { vec_store(to, codes); }
+
 #if defined(VEC_ONE_PLANE)
 /* Activations as the dot product takes them: four int8. */
 #define VEC_QUANTIZE iso_avx2_quantize_bytes
@@ -51,7 +60,7 @@ typedef struct vec_sum {
 } vec_sum;
 static inline vec_sum vec_sum_from(vec start) { return (vec_sum){start}; }
 static inline vec vec_sum_of(vec_sum sum) { return sum.sum; }
-static inline void vec_dot(vec_sum *sum, vec codes, const uint8_t *x) {
+static inline void vec_dot(vec_sum *sum, vec_codes codes, const uint8_t *x) {
   sum->sum = _mm512_dpbusd_epi32(sum->sum, codes, vec_all_word(x));
 }
 #else
@@ -69,11 +78,21 @@ static inline vec vec_sum_of(vec_sum sum) {
   return _mm512_add_epi32(_mm512_slli_epi32(sum.high, 7), sum.low);
 }
 /* Adds four codes a row times four activations at `x`. */
-static inline void vec_dot(vec_sum *sum, vec codes, const uint8_t *x) {
+static inline void vec_dot(vec_sum *sum, vec_codes codes, const uint8_t *x) {
   sum->high = _mm512_dpbusd_epi32(sum->high, codes, vec_all_word(x));
   sum->low = _mm512_dpbusd_epi32(sum->low, codes, vec_all_word(x + 4));
 }
 #endif
+
+/* The sum of `few`; vector_avx2.h has another. */
+typedef vec_sum vec_few_sum;
+static inline vec_few_sum vec_few_sum_from(vec_sum start) { return start; }
+static inline vec_sum vec_few_sum_of(vec_few_sum sum) { return sum; }
+static inline void vec_few_dot(int bits, int index, bool last, vec_few_sum *sum, vec codes,
+                               const uint8_t *x) {
+  (void)bits, (void)index, (void)last;
+  vec_dot(sum, vec_widen(codes), x);
+}
 
 static inline vecf vecf_zero(void) { return _mm512_setzero_ps(); }
 static inline vecf vecf_load(const float *from) { return _mm512_loadu_ps(from); }
