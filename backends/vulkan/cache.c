@@ -79,7 +79,7 @@ iso_status vulkan_cache_load(iso_device *device) {
   VkResult result =
       device->api.vkCreatePipelineCache(device->handle, &create, NULL, &device->cache);
   free(data);
-  VULKAN_TRY(result, "a pipeline cache");
+  VULKAN_MAKE(device->cache, result, "a pipeline cache");
   size_t loaded = 0;
   device->api.vkGetPipelineCacheData(device->handle, device->cache, &loaded, NULL);
   device->cache_bytes = loaded;

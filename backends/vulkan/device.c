@@ -180,8 +180,14 @@ static bool examine(const vulkan_api *api, vulkan_facts *facts, char *out_reason
   if (!missing && (!(v11.subgroupSupportedStages & VK_SHADER_STAGE_COMPUTE_BIT) ||
                    (v11.subgroupSupportedOperations & needed) != needed))
     missing = "subgroup arithmetic in compute shaders";
-  if (!missing && properties.properties.limits.maxComputeWorkGroupInvocations < 256)
+  facts->most_invocations = properties.properties.limits.maxComputeWorkGroupInvocations;
+  if (facts->most_invocations > properties.properties.limits.maxComputeWorkGroupSize[0])
+    facts->most_invocations = properties.properties.limits.maxComputeWorkGroupSize[0];
+  facts->shared_bytes = properties.properties.limits.maxComputeSharedMemorySize;
+  if (!missing && facts->most_invocations < VULKAN_LEAST_INVOCATIONS)
     missing = "workgroups of 256";
+  if (!missing && facts->shared_bytes < VULKAN_LEAST_SHARED_BYTES)
+    missing = "32 KiB of shared memory";
   if (!missing && !find_queue_family(api, facts))
     missing = "a compute queue";
   if (!missing &&
@@ -198,8 +204,6 @@ static bool examine(const vulkan_api *api, vulkan_facts *facts, char *out_reason
                                         : facts->memory_bytes;
   facts->subgroup_width = v11.subgroupSize;
   facts->has_shuffle = v11.subgroupSupportedOperations & VK_SUBGROUP_FEATURE_SHUFFLE_BIT;
-  facts->most_invocations = properties.properties.limits.maxComputeWorkGroupInvocations;
-  facts->shared_bytes = properties.properties.limits.maxComputeSharedMemorySize;
   facts->has_budget =
       vulkan_has_extension(api, facts->physical, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
   memcpy(facts->cache_uuid, properties.properties.pipelineCacheUUID, VK_UUID_SIZE);
@@ -305,20 +309,23 @@ static iso_status open_chosen(iso_device *device) {
                                .pQueueCreateInfos = &queue,
                                .enabledExtensionCount = n_extensions,
                                .ppEnabledExtensionNames = extensions};
-  VULKAN_TRY(device->api.vkCreateDevice(device->facts.physical, &create, NULL, &device->handle),
-             "opening the device");
-  vulkan_api_load_device(&device->api, device->handle);
+  VULKAN_MAKE(device->handle,
+              device->api.vkCreateDevice(device->facts.physical, &create, NULL, &device->handle),
+              "opening the device");
+  ISO_TRY(vulkan_api_load_device(&device->api, device->handle));
   device->api.vkGetDeviceQueue(device->handle, device->facts.queue_family, 0, &device->queue);
   return vulkan_pipelines_create(device);
 }
 
 static void device_close(iso_device *device) {
-  if (device->handle) {
+  vulkan_queue_table.destroy(device->peer_queue);
+  if (device->pipelines)
     vulkan_pipelines_destroy(device);
+  if (device->handle && device->api.vkDestroyDevice)
     device->api.vkDestroyDevice(device->handle, NULL);
-  }
   vulkan_api_destroy(&device->api);
   pthread_mutex_destroy(&device->lock);
+  pthread_mutex_destroy(&device->peer_lock);
   free(device);
 }
 
@@ -328,6 +335,7 @@ iso_status vulkan_open(uint32_t index, const iso_device_options *options, iso_de
   if (!device)
     return vulkan_fail(ISO_ERROR_OUT_OF_MEMORY, "no host memory for a device");
   pthread_mutex_init(&device->lock, NULL);
+  pthread_mutex_init(&device->peer_lock, NULL);
   iso_status status = choose(device, index);
   if (status == ISO_OK)
     status = open_chosen(device);

@@ -11,6 +11,8 @@ static const struct {
 } errors[] = {
     {VK_ERROR_OUT_OF_HOST_MEMORY, ISO_ERROR_OUT_OF_MEMORY, "no host memory"},
     {VK_ERROR_OUT_OF_DEVICE_MEMORY, ISO_ERROR_OUT_OF_MEMORY, "no device memory"},
+    {VK_ERROR_TOO_MANY_OBJECTS, ISO_ERROR_OUT_OF_MEMORY, "the driver keeps no more of them"},
+    {VK_ERROR_MEMORY_MAP_FAILED, ISO_ERROR_OUT_OF_MEMORY, "no room in the address space"},
     {VK_ERROR_DEVICE_LOST, ISO_ERROR_DEVICE, "the device is lost: a kernel or the driver failed"},
     {VK_ERROR_INITIALIZATION_FAILED, ISO_ERROR_DEVICE, "the driver does not start"},
     {VK_ERROR_INCOMPATIBLE_DRIVER, ISO_ERROR_NOT_FOUND, "no driver is installed"},
@@ -49,6 +51,10 @@ bool vulkan_api_create(vulkan_api *out_api, char *out_reason) {
   out_api->vkGetInstanceProcAddr = get;
 #define VULKAN_GLOBAL(name) out_api->name = (PFN_##name)get(NULL, #name);
 #include "backends/vulkan/functions.def"
+  if (!out_api->vkCreateInstance) {
+    snprintf(out_reason, 256, "the Vulkan loader has no vkCreateInstance");
+    return false;
+  }
   uint32_t version = VK_API_VERSION_1_0;
   if (out_api->vkEnumerateInstanceVersion)
     out_api->vkEnumerateInstanceVersion(&version);
@@ -67,24 +73,37 @@ bool vulkan_api_create(vulkan_api *out_api, char *out_reason) {
                                  .pApplicationInfo = &application};
   VkResult result = out_api->vkCreateInstance(&create, NULL, &out_api->instance);
   if (result != VK_SUCCESS) {
+    out_api->instance = VK_NULL_HANDLE; /* undefined until now */
     snprintf(out_reason, 256,
              result == VK_ERROR_INCOMPATIBLE_DRIVER ? "no Vulkan driver is installed"
                                                     : "Vulkan does not start (error %d)",
              (int)result);
     return false;
   }
-#define VULKAN_INSTANCE(name) out_api->name = (PFN_##name)get(out_api->instance, #name);
+  const char *absent = NULL;
+#define VULKAN_INSTANCE(name)                                                                      \
+  out_api->name = (PFN_##name)get(out_api->instance, #name);                                       \
+  absent = out_api->name ? absent : #name;
 #include "backends/vulkan/functions.def"
-  return true;
+  if (!absent)
+    return true;
+  snprintf(out_reason, 256, "the Vulkan loader has no %s", absent);
+  vulkan_api_destroy(out_api);
+  return false;
 }
 
-void vulkan_api_load_device(vulkan_api *api, VkDevice device) {
-#define VULKAN_DEVICE(name) api->name = (PFN_##name)api->vkGetDeviceProcAddr(device, #name);
+iso_status vulkan_api_load_device(vulkan_api *api, VkDevice device) {
+  const char *absent = NULL;
+#define VULKAN_DEVICE(name)                                                                        \
+  api->name = (PFN_##name)api->vkGetDeviceProcAddr(device, #name);                                 \
+  absent = api->name ? absent : #name;
 #include "backends/vulkan/functions.def"
+  return absent ? vulkan_fail(ISO_ERROR_UNSUPPORTED, "the Vulkan driver has no %s", absent)
+                : ISO_OK;
 }
 
 void vulkan_api_destroy(vulkan_api *api) {
-  if (api->instance)
+  if (api->instance && api->vkDestroyInstance)
     api->vkDestroyInstance(api->instance, NULL);
   *api = (vulkan_api){0};
 }

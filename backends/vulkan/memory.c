@@ -54,7 +54,8 @@ static iso_status allocate(iso_device *device, iso_buffer *buffer) {
       .size = buffer->bytes,
       .usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_TRANSFER_SRC_BIT |
                VK_BUFFER_USAGE_TRANSFER_DST_BIT | VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT};
-  VULKAN_TRY(api->vkCreateBuffer(device->handle, &create, NULL, &buffer->handle), "a buffer");
+  VULKAN_MAKE(buffer->handle, api->vkCreateBuffer(device->handle, &create, NULL, &buffer->handle),
+              "a buffer");
   VkMemoryRequirements requirements;
   api->vkGetBufferMemoryRequirements(device->handle, buffer->handle, &requirements);
   uint32_t type = staging ? device->facts.staging_type : device->facts.device_type;
@@ -68,6 +69,8 @@ static iso_status allocate(iso_device *device, iso_buffer *buffer) {
                                      .allocationSize = requirements.size,
                                      .memoryTypeIndex = type};
   VkResult result = api->vkAllocateMemory(device->handle, &allocation, NULL, &buffer->memory);
+  if (result != VK_SUCCESS)
+    buffer->memory = VK_NULL_HANDLE; /* undefined until now */
   if (result == VK_ERROR_OUT_OF_DEVICE_MEMORY || result == VK_ERROR_OUT_OF_HOST_MEMORY)
     return out_of_memory(device, buffer->bytes);
   VULKAN_TRY(result, "memory for a buffer");
@@ -96,7 +99,7 @@ static iso_status memory_alloc(iso_device *device, iso_memory_kind kind, uint64_
   iso_buffer *buffer = calloc(1, sizeof *buffer);
   if (!buffer)
     return vulkan_fail(ISO_ERROR_OUT_OF_MEMORY, "no host memory for a buffer");
-  *buffer = (iso_buffer){.bytes = (bytes + 15) & ~UINT64_C(15), .kind = kind};
+  *buffer = (iso_buffer){.device = device, .bytes = (bytes + 15) & ~UINT64_C(15), .kind = kind};
   iso_status status = allocate(device, buffer);
   if (status != ISO_OK) {
     memory_free(device, buffer);

@@ -106,8 +106,9 @@ iso_status vulkan_pipelines_create(iso_device *device) {
   VkPipelineLayoutCreateInfo layout = {.sType = VK_STRUCTURE_TYPE_PIPELINE_LAYOUT_CREATE_INFO,
                                        .pushConstantRangeCount = 1,
                                        .pPushConstantRanges = &push};
-  VULKAN_TRY(device->api.vkCreatePipelineLayout(device->handle, &layout, NULL, &device->layout),
-             "a pipeline layout");
+  VULKAN_MAKE(device->layout,
+              device->api.vkCreatePipelineLayout(device->handle, &layout, NULL, &device->layout),
+              "a pipeline layout");
   return vulkan_cache_load(device);
 }
 

@@ -6,6 +6,7 @@
  * overlaps. */
 #include "backends/vulkan/fusion.h"
 #include "backends/vulkan/halves.h"
+#include "backends/vulkan/peer.h"
 #include "backends/vulkan/vulkan.h"
 #include <stdlib.h>
 #include <string.h>
@@ -168,6 +169,13 @@ static bool spin_for(const iso_queue *queue, uint64_t value, uint64_t timeout_us
   return reached >= value;
 }
 
+static VkResult wait_for_all(iso_device *device) {
+  pthread_mutex_lock(&device->lock);
+  VkResult result = device->api.vkDeviceWaitIdle(device->handle);
+  pthread_mutex_unlock(&device->lock);
+  return result;
+}
+
 static iso_status wait_for(iso_queue *queue, uint64_t value, uint64_t timeout_ns,
                            VkResult *out_result) {
   *out_result = VK_SUCCESS;
@@ -178,6 +186,9 @@ static iso_status wait_for(iso_queue *queue, uint64_t value, uint64_t timeout_ns
                               .pSemaphores = &queue->timeline,
                               .pValues = &value};
   *out_result = queue->device->api.vkWaitSemaphores(queue->device->handle, &wait, timeout_ns);
+  /* Whoever waits goes on to free what the device may still use: want of memory is no excuse. */
+  if (*out_result < 0 && *out_result != VK_ERROR_DEVICE_LOST)
+    *out_result = wait_for_all(queue->device);
   if (*out_result == VK_TIMEOUT)
     return ISO_OK;
   return *out_result == VK_SUCCESS
@@ -316,8 +327,12 @@ static iso_status queue_copy(iso_queue *queue, iso_buffer *target, uint64_t targ
   if (!inside(target, target_offset, bytes) || !inside(source, source_offset, bytes))
     return vulkan_fail(ISO_ERROR_INVALID_ARGUMENT, "a copy of %llu bytes leaves its buffers",
                        (unsigned long long)bytes);
+  if (target->device != queue->device)
+    return vulkan_fail(ISO_ERROR_INVALID_ARGUMENT, "a copy is enqueued on its target's device");
   if (bytes == 0)
     return ISO_OK;
+  if (source->device != queue->device)
+    return vulkan_copy_from_peer(queue, target, target_offset, source, source_offset, bytes);
   uint64_t to = target->address + target_offset, from = source->address + source_offset;
   if (bytes <= SHORT_COPY && (to | from | bytes) % 4 == 0)
     return copy_words(queue, to, from, bytes);
@@ -408,7 +423,8 @@ static iso_status allocate_commands(iso_queue *queue, VkCommandBuffer *out_comma
                                       .commandPool = queue->pool,
                                       .level = VK_COMMAND_BUFFER_LEVEL_PRIMARY,
                                       .commandBufferCount = 1};
-  VULKAN_TRY(
+  VULKAN_MAKE(
+      *out_commands,
       queue->device->api.vkAllocateCommandBuffers(queue->device->handle, &info, out_commands),
       "a command buffer");
   return ISO_OK;
@@ -495,14 +511,16 @@ static iso_status build(iso_queue *queue) {
   VkCommandPoolCreateInfo pool = {.sType = VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO,
                                   .flags = VK_COMMAND_POOL_CREATE_RESET_COMMAND_BUFFER_BIT,
                                   .queueFamilyIndex = device->facts.queue_family};
-  VULKAN_TRY(device->api.vkCreateCommandPool(device->handle, &pool, NULL, &queue->pool),
-             "a command pool");
+  VULKAN_MAKE(queue->pool,
+              device->api.vkCreateCommandPool(device->handle, &pool, NULL, &queue->pool),
+              "a command pool");
   VkSemaphoreTypeCreateInfo type = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_TYPE_CREATE_INFO,
                                     .semaphoreType = VK_SEMAPHORE_TYPE_TIMELINE};
   VkSemaphoreCreateInfo semaphore = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_CREATE_INFO,
                                      .pNext = &type};
-  VULKAN_TRY(device->api.vkCreateSemaphore(device->handle, &semaphore, NULL, &queue->timeline),
-             "a timeline");
+  VULKAN_MAKE(queue->timeline,
+              device->api.vkCreateSemaphore(device->handle, &semaphore, NULL, &queue->timeline),
+              "a timeline");
   for (uint32_t i = 0; i < N_SLOTS; i++)
     ISO_TRY(allocate_commands(queue, &queue->slots[i].commands));
   return ISO_OK;

@@ -34,11 +34,22 @@ extern const iso_host *vulkan_host;
       return vulkan_error(vulkan_result_, what);                                                   \
   } while (0)
 
+/* The same of a call that makes `handle`, which is undefined after a failure. */
+#define VULKAN_MAKE(handle, call, what)                                                            \
+  do {                                                                                             \
+    VkResult vulkan_result_ = (call);                                                              \
+    if (vulkan_result_ != VK_SUCCESS) {                                                            \
+      (handle) = VK_NULL_HANDLE;                                                                   \
+      return vulkan_error(vulkan_result_, what);                                                   \
+    }                                                                                              \
+  } while (0)
+
 /* Sets the sentence of a Vulkan error, `what` being what was tried, and returns its status. */
 iso_status vulkan_error(VkResult result, const char *what);
 /* Opens the loader and makes an instance. False with a reason (capacity 256) when there is none. */
 bool vulkan_api_create(vulkan_api *out_api, char *out_reason);
-void vulkan_api_load_device(vulkan_api *api, VkDevice device);
+/* UNSUPPORTED where a function is not there. */
+iso_status vulkan_api_load_device(vulkan_api *api, VkDevice device);
 void vulkan_api_destroy(vulkan_api *api);
 bool vulkan_has_extension(const vulkan_api *api, VkPhysicalDevice physical, const char *name);
 
@@ -77,11 +88,14 @@ struct iso_device {
   size_t cache_bytes;          /* of the cache as it was loaded */
   vulkan_pipeline **pipelines; /* hash chains, see pipeline.c */
   uint32_t n_pipelines;
-  uint64_t used_bytes;  /* of the device heap, by this device's buffers */
-  pthread_mutex_t lock; /* over the VkQueue, pipelines and used_bytes */
+  uint64_t used_bytes;   /* of the device heap, by this device's buffers */
+  pthread_mutex_t lock;  /* over the VkQueue, pipelines and used_bytes */
+  iso_queue *peer_queue; /* that others copy from this device by (peer.c); NULL until then */
+  pthread_mutex_t peer_lock;
 };
 
 struct iso_buffer {
+  iso_device *device;
   VkBuffer handle;
   VkDeviceMemory memory;
   uint64_t address, bytes;
@@ -97,6 +111,9 @@ extern const iso_memory_table vulkan_memory_table;
 extern const iso_queue_table vulkan_queue_table;
 
 /* ---- Pipelines ---------------------------------------------------------------------------- */
+
+/* What every device has, or is refused for. */
+enum { VULKAN_LEAST_SHARED_BYTES = 32768, VULKAN_LEAST_INVOCATIONS = 256 };
 
 enum { VULKAN_MAX_CONSTANTS = 16, VULKAN_PUSH_BYTES = 128 };
 

@@ -1,0 +1,331 @@
+/* The Vulkan plug-in on a driver that fails: at any call, with an error and nothing left behind;
+ * and drivers that lack something, or offer several devices. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#if __has_include(<vulkan/vulkan_core.h>)
+#include "ops/conform/conform.h"
+#include "tests/plugins/fake_vulkan.h"
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char *const plugin = TEST_BINARY_DIR "/libisomer-vulkan.so";
+static fake_vulkan *fake;
+static fake_vulkan_reset_function reset;
+static char folder[] = "/tmp/isomer-faults-XXXXXX";
+
+/* The plug-in asks for libvulkan.so.1, which then is this one. */
+static int load_fake(void **state) {
+  (void)state;
+  void *library = dlopen(TEST_BINARY_DIR "/fake_vulkan/libvulkan.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (!library || !mkdtemp(folder))
+    return 1;
+  setenv("XDG_CACHE_HOME", folder, 1);
+  fake_vulkan_function get;
+  void *symbol = dlsym(library, "fake_vulkan_get");
+  memcpy(&get, &symbol, sizeof get);
+  symbol = dlsym(library, "fake_vulkan_reset");
+  memcpy(&reset, &symbol, sizeof reset);
+  fake = get();
+  return 0;
+}
+
+static int reset_fake(void **state) {
+  (void)state;
+  reset();
+  return 0;
+}
+
+static bool can_run(void) { return access(plugin, R_OK) == 0; }
+
+#define NEED_PLUGIN()                                                                              \
+  if (!can_run()) {                                                                                \
+    print_message("the Vulkan plug-in was not built\n");                                           \
+    skip();                                                                                        \
+  }
+
+static void expect_clean(void) {
+  if (fake->n_wrong)
+    fail_msg("%s (call %u) fails: %s", fake->failed, fake->fail_at, fake->wrong);
+  if (fake->n_alive)
+    fail_msg("%s (call %u) fails: %u objects are left", fake->failed, fake->fail_at, fake->n_alive);
+}
+
+/* ---- Faults ------------------------------------------------------------------------------------
+ */
+
+enum { BYTES = 100000 };
+
+static bool ignore(void *context, const iso_conform_report *report) {
+  (void)context, (void)report;
+  return true;
+}
+
+static iso_status run_case(iso_open_device *device, const char *text) {
+  iso_conform_options options = {.text = text, .seed = 1};
+  iso_conform_summary summary;
+  return iso_conform_run(device, &options, ignore, NULL, &summary);
+}
+
+/* Copies, fills, a recording that is replayed. */
+static iso_status move(iso_open_device *device, iso_buffer *far, iso_buffer *near) {
+  const iso_queue_table *queue = &device->queue_table;
+  uint64_t value;
+  void *recording;
+  ISO_TRY(queue->fill(device->queue, far, 3, BYTES - 3, 7));
+  ISO_TRY(queue->record_begin(device->queue));
+  iso_status status = queue->copy(device->queue, near, 0, far, 0, BYTES);
+  iso_status ended = queue->record_end(device->queue, &recording);
+  if (ended != ISO_OK)
+    return ended;
+  for (int i = 0; i < 2 && status == ISO_OK; i++)
+    status = queue->replay(device->queue, recording);
+  if (status == ISO_OK)
+    status = queue->signal(device->queue, &value);
+  if (status == ISO_OK)
+    status = queue->host_wait(device->queue, value, UINT64_MAX);
+  queue->recording_destroy(device->queue, recording);
+  return status;
+}
+
+static void drain(iso_open_device *device) {
+  uint64_t value;
+  if (device->queue_table.signal(device->queue, &value) == ISO_OK)
+    (void)!device->queue_table.host_wait(device->queue, value, UINT64_MAX);
+}
+
+static iso_status use(iso_open_device *device) {
+  iso_buffer *far = NULL, *near = NULL;
+  iso_status status = device->memory.alloc(device->device, ISO_MEMORY_DEVICE, BYTES, &far);
+  if (status == ISO_OK)
+    status = device->memory.alloc(device->device, ISO_MEMORY_STAGING, BYTES, &near);
+  if (status == ISO_OK)
+    status = move(device, far, near);
+  drain(device); /* whatever has been enqueued may still use them */
+  device->memory.free(device->device, far);
+  device->memory.free(device->device, near);
+  ISO_TRY(status);
+  /* One row and many, packed weights, a workspace. */
+  static const char *const cases[] = {"matmul *=1 N=33 K=512 weight=q8_0",
+                                      "matmul *=17 N=8 K=64 weight=q4_0",
+                                      "sample R=2 V=100 W=4 M=1 allowed=none"};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    ISO_TRY(run_case(device, cases[i]));
+  return ISO_OK;
+}
+
+static iso_status run_all(void) {
+  iso_registry *registry;
+  iso_open_device *device;
+  iso_status status = iso_registry_create(&registry);
+  if (status != ISO_OK)
+    return status;
+  status = iso_registry_load(registry, plugin);
+  if (status == ISO_OK)
+    status = iso_device_open(registry, "vulkan:0", NULL, &device);
+  if (status == ISO_OK) {
+    status = use(device);
+    iso_device_close(device);
+  }
+  iso_registry_destroy(registry);
+  return status;
+}
+
+static void test_every_call_fails(void **state) {
+  (void)state;
+  NEED_PLUGIN()
+  static const VkResult faults[] = {VK_ERROR_OUT_OF_DEVICE_MEMORY, VK_ERROR_OUT_OF_HOST_MEMORY,
+                                    VK_ERROR_DEVICE_LOST, VK_ERROR_TOO_MANY_OBJECTS};
+  assert_int_equal(run_all(), ISO_OK);
+  expect_clean();
+  uint32_t n_calls = fake->n_calls;
+  assert_true(n_calls > 100);
+  for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
+    for (uint32_t at = 1; at <= n_calls; at++)
+      for (int is_lasting = 0; is_lasting < 2; is_lasting++) {
+        reset();
+        fake->fail_at = at;
+        fake->fault = faults[i];
+        fake->is_lasting = is_lasting;
+        iso_status status = run_all();
+        if (status != ISO_OK)
+          assert_true(strlen(iso_status_message()) > 0);
+        expect_clean();
+      }
+}
+
+/* ---- Drivers that lack something ----------------------------------------------------------------
+ */
+
+static void expect_refused(const char *words) {
+  iso_registry *registry;
+  iso_open_device *device;
+  assert_int_equal(iso_registry_create(&registry), ISO_OK);
+  assert_int_equal(iso_registry_load(registry, plugin), ISO_OK);
+  assert_int_not_equal(iso_device_open(registry, "vulkan:0", NULL, &device), ISO_OK);
+  if (!strstr(iso_status_message(), words))
+    fail_msg("\"%s\" does not say \"%s\"", iso_status_message(), words);
+  iso_registry_destroy(registry);
+  expect_clean();
+}
+
+static void test_functions_absent(void **state) {
+  (void)state;
+  NEED_PLUGIN()
+  static const char *const names[] = {
+#define VULKAN_GLOBAL(name) #name,
+#define VULKAN_INSTANCE(name) #name,
+#define VULKAN_DEVICE(name) #name,
+#include "backends/vulkan/functions.def"
+  };
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    reset();
+    fake->hidden = names[i];
+    /* Nobody can destroy what the function for that is absent of. */
+    if (strcmp(names[i], "vkDestroyInstance") == 0 || strcmp(names[i], "vkDestroyDevice") == 0)
+      continue;
+    expect_refused(strcmp(names[i], "vkEnumerateInstanceVersion") == 0 ? "1.2 is needed"
+                                                                       : names[i]);
+  }
+}
+
+static void test_features_absent(void **state) {
+  (void)state;
+  NEED_PLUGIN()
+  const struct {
+    VkBool32 *feature;
+    const char *words;
+  } features[] = {
+      {&fake->features.shaderInt64, "shaderInt64"},
+      {&fake->features11.storageBuffer16BitAccess, "storageBuffer16BitAccess"},
+      {&fake->features12.storageBuffer8BitAccess, "storageBuffer8BitAccess"},
+      {&fake->features12.bufferDeviceAddress, "bufferDeviceAddress"},
+      {&fake->features12.timelineSemaphore, "timelineSemaphore"},
+  };
+  for (size_t i = 0; i < sizeof features / sizeof *features; i++) {
+    reset();
+    *features[i].feature = VK_FALSE;
+    expect_refused(features[i].words);
+  }
+  reset();
+  fake->properties11.subgroupSupportedOperations = VK_SUBGROUP_FEATURE_BASIC_BIT;
+  expect_refused("subgroup arithmetic");
+  reset();
+  fake->properties.limits.maxComputeWorkGroupInvocations = 128;
+  expect_refused("workgroups of 256");
+  reset();
+  fake->properties.limits.maxComputeWorkGroupSize[0] = 128;
+  expect_refused("workgroups of 256");
+  reset();
+  fake->properties.limits.maxComputeSharedMemorySize = 16384;
+  expect_refused("32 KiB of shared memory");
+  reset();
+  fake->properties.apiVersion = VK_API_VERSION_1_1;
+  expect_refused("1.2 is needed");
+  reset();
+  fake->n_devices = 0;
+  expect_refused("no Vulkan driver offers a device");
+}
+
+/* A tier that is forced and not there, and a driver that says a lot about itself. */
+static void test_tiers(void **state) {
+  (void)state;
+  NEED_PLUGIN()
+  static const char *const names[] = {"dot", "matrix", "matrix2", "fp16"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    reset();
+    memset(fake->properties12.driverInfo, 'x', VK_MAX_DRIVER_INFO_SIZE - 1);
+    fake->features12.shaderFloat16 = VK_FALSE;
+    setenv("ISOMER_VULKAN_TIER", names[i], 1);
+    expect_refused("Fake has tier plain: no ");
+  }
+  unsetenv("ISOMER_VULKAN_TIER");
+}
+
+/* ---- Several devices ----------------------------------------------------------------------------
+ */
+
+/* What the core does between devices of one backend. */
+static void test_copies_between_devices(void **state) {
+  (void)state;
+  NEED_PLUGIN()
+  enum { MANY = 9 << 20, AT = 77 };
+  fake->n_devices = 2;
+  iso_registry *registry;
+  iso_open_device *devices[2];
+  iso_buffer *buffers[2];
+  uint8_t *bytes = malloc(MANY);
+  assert_non_null(bytes);
+  for (size_t i = 0; i < MANY; i++)
+    bytes[i] = (uint8_t)(i * 31 + i / 4096);
+  assert_int_equal(iso_registry_create(&registry), ISO_OK);
+  assert_int_equal(iso_registry_load(registry, plugin), ISO_OK);
+  for (int d = 0; d < 2; d++) {
+    const char *spec = d ? "vulkan:1" : "vulkan:0";
+    assert_int_equal(iso_device_open(registry, spec, NULL, &devices[d]), ISO_OK);
+    assert_int_equal(
+        devices[d]->memory.alloc(devices[d]->device, ISO_MEMORY_DEVICE, MANY + AT, &buffers[d]),
+        ISO_OK);
+  }
+  const iso_queue_table *queue = &devices[1]->queue_table;
+  uint64_t value;
+  assert_int_equal(iso_device_upload(devices[0], buffers[0], AT, bytes, MANY), ISO_OK);
+  assert_int_equal(queue->signal(devices[0]->queue, &value), ISO_OK);
+  assert_int_equal(queue->wait(devices[1]->queue, devices[0]->queue, value), ISO_OK);
+  assert_int_equal(queue->copy(devices[1]->queue, buffers[1], 1, buffers[0], AT, MANY), ISO_OK);
+  assert_int_equal(queue->copy(devices[1]->queue, buffers[0], 1, buffers[1], AT, 100),
+                   ISO_ERROR_INVALID_ARGUMENT);
+  uint8_t *back = calloc(1, MANY);
+  assert_non_null(back);
+  assert_int_equal(iso_device_download(devices[1], buffers[1], 1, back, MANY), ISO_OK);
+  assert_memory_equal(back, bytes, MANY);
+  for (int d = 0; d < 2; d++) {
+    devices[d]->memory.free(devices[d]->device, buffers[d]);
+    iso_device_close(devices[d]);
+  }
+  iso_registry_destroy(registry);
+  free(back);
+  free(bytes);
+  expect_clean();
+}
+
+static void test_no_such_device(void **state) {
+  (void)state;
+  NEED_PLUGIN()
+  iso_registry *registry;
+  iso_open_device *device;
+  assert_int_equal(iso_registry_create(&registry), ISO_OK);
+  assert_int_equal(iso_registry_load(registry, plugin), ISO_OK);
+  assert_int_equal(iso_device_open(registry, "vulkan:1", NULL, &device), ISO_ERROR_NOT_FOUND);
+  iso_registry_destroy(registry);
+  expect_clean();
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test_setup(test_every_call_fails, reset_fake),
+      cmocka_unit_test_setup(test_functions_absent, reset_fake),
+      cmocka_unit_test_setup(test_features_absent, reset_fake),
+      cmocka_unit_test_setup(test_tiers, reset_fake),
+      cmocka_unit_test_setup(test_copies_between_devices, reset_fake),
+      cmocka_unit_test_setup(test_no_such_device, reset_fake),
+  };
+  return cmocka_run_group_tests(tests, load_fake, NULL);
+}
+#else
+static void test_without_headers(void **state) {
+  (void)state;
+  print_message("the Vulkan headers are not installed\n");
+  skip();
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_without_headers)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
+#endif
