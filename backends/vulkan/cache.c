@@ -1,4 +1,5 @@
-/* One file a driver: $XDG_CACHE_HOME/isomer/vulkan-<pipelineCacheUUID>, or under ~/.cache.
+/* One file a driver and kind of device, under $XDG_CACHE_HOME/isomer or ~/.cache/isomer:
+ * vulkan-<pipelineCacheUUID>-<vendor>-<device>.
  *
  * Drivers trust what they wrote, so a file is only handed to one when its length and checksum are
  * right. It is replaced by renaming, so that programs side by side never see half of one. */
@@ -45,6 +46,8 @@ static bool find_path(const iso_device *device, bool make_folders, char out_path
   for (uint32_t i = 0; i < VK_UUID_SIZE; i++)
     used +=
         snprintf(out_path + used, (size_t)(PATH_BYTES - used), "%02x", device->facts.cache_uuid[i]);
+  snprintf(out_path + used, (size_t)(PATH_BYTES - used), "-%x-%x", device->facts.vendor_id,
+           device->facts.device_id);
   return true;
 }
 
@@ -79,6 +82,11 @@ iso_status vulkan_cache_load(iso_device *device) {
   VkResult result =
       device->api.vkCreatePipelineCache(device->handle, &create, NULL, &device->cache);
   free(data);
+  if (result != VK_SUCCESS && bytes > 0) { /* the driver does not take it */
+    create.initialDataSize = 0;
+    create.pInitialData = NULL;
+    result = device->api.vkCreatePipelineCache(device->handle, &create, NULL, &device->cache);
+  }
   VULKAN_MAKE(device->cache, result, "a pipeline cache");
   size_t loaded = 0;
   device->api.vkGetPipelineCacheData(device->handle, device->cache, &loaded, NULL);
@@ -88,10 +96,16 @@ iso_status vulkan_cache_load(iso_device *device) {
 
 static void write_file(const char *path, const uint8_t *data, size_t bytes) {
   char temporary[PATH_BYTES + 32];
-  snprintf(temporary, sizeof temporary, "%s.%ld", path, (long)getpid());
-  FILE *file = fopen(temporary, "wb");
-  if (!file)
+  snprintf(temporary, sizeof temporary, "%s.XXXXXX", path);
+  int descriptor = mkstemp(temporary);
+  FILE *file = descriptor >= 0 ? fdopen(descriptor, "wb") : NULL;
+  if (!file) {
+    if (descriptor >= 0) {
+      close(descriptor);
+      remove(temporary);
+    }
     return;
+  }
   file_header header = {.bytes = bytes, .checksum = checksum(data, bytes)};
   memcpy(header.magic, magic, sizeof magic);
   bool written =

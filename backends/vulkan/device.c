@@ -206,6 +206,8 @@ static bool examine(const vulkan_api *api, vulkan_facts *facts, char *out_reason
   facts->has_shuffle = v11.subgroupSupportedOperations & VK_SUBGROUP_FEATURE_SHUFFLE_BIT;
   facts->has_budget =
       vulkan_has_extension(api, facts->physical, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
+  facts->vendor_id = properties.properties.vendorID;
+  facts->device_id = properties.properties.deviceID;
   memcpy(facts->cache_uuid, properties.properties.pipelineCacheUUID, VK_UUID_SIZE);
   facts->version = properties.properties.apiVersion < api->version
                        ? properties.properties.apiVersion

@@ -3,10 +3,12 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #if __has_include(<vulkan/vulkan_core.h>)
@@ -23,6 +25,7 @@ iso_status vulkan_error(VkResult result, const char *what) {
 /* A driver whose cache is `content`; it notes what it is given at first. */
 static uint8_t content[4096], given[8192];
 static size_t given_bytes;
+static bool takes_data = true;
 
 static VkResult create_cache(VkDevice device, const VkPipelineCacheCreateInfo *info,
                              const VkAllocationCallbacks *allocator, VkPipelineCache *out_cache) {
@@ -30,7 +33,7 @@ static VkResult create_cache(VkDevice device, const VkPipelineCacheCreateInfo *i
   given_bytes = info->initialDataSize;
   memcpy(given, info->initialDataSize ? info->pInitialData : "",
          info->initialDataSize < sizeof given ? info->initialDataSize : 0);
-  return VK_SUCCESS;
+  return takes_data || info->initialDataSize == 0 ? VK_SUCCESS : VK_ERROR_INITIALIZATION_FAILED;
 }
 
 static VkResult get_data(VkDevice device, VkPipelineCache cache, size_t *size, void *data) {
@@ -81,6 +84,55 @@ static void test_of_another_driver(void **state) {
   device.facts.cache_uuid[3] = 0;
 }
 
+/* Two kinds of cards may share the UUID of their driver. */
+static void test_of_another_card(void **state) {
+  (void)state;
+  device.facts.device_id = 7;
+  expect_loaded(0);
+  device.facts.device_id = 0;
+}
+
+/* A driver that does not take what it wrote gets nothing, which is no reason to fail. */
+static void test_not_taken(void **state) {
+  (void)state;
+  takes_data = false;
+  expect_loaded(0);
+  takes_data = true;
+}
+
+static void *save_often(void *unused) {
+  (void)unused;
+  iso_device own = device;
+  for (int i = 0; i < 200; i++) {
+    own.cache_bytes = 0;
+    vulkan_cache_save(&own);
+  }
+  return NULL;
+}
+
+/* Devices of one process that are closed at once, and processes side by side: whoever reads
+ * meanwhile finds a whole file. */
+static void test_saved_at_once(void **state) {
+  (void)state;
+  enum { N = 4 };
+  pthread_t threads[N];
+  pid_t child = fork();
+  if (child == 0) {
+    save_often(NULL);
+    _exit(0);
+  }
+  assert_true(child > 0);
+  for (int i = 0; i < N; i++)
+    assert_int_equal(pthread_create(&threads[i], NULL, save_often, NULL), 0);
+  for (int i = 0; i < 200; i++)
+    expect_loaded(sizeof content);
+  for (int i = 0; i < N; i++)
+    pthread_join(threads[i], NULL);
+  int code;
+  assert_true(waitpid(child, &code, 0) == child && code == 0);
+  expect_loaded(sizeof content);
+}
+
 static void test_broken(void **state) {
   (void)state;
   static const size_t places[] = {0, 9, 17, sizeof(file_header), 3000};
@@ -127,6 +179,9 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup(test_comes_back, save),
       cmocka_unit_test_setup(test_of_another_driver, save),
+      cmocka_unit_test_setup(test_of_another_card, save),
+      cmocka_unit_test_setup(test_not_taken, save),
+      cmocka_unit_test_setup(test_saved_at_once, save),
       cmocka_unit_test_setup(test_broken, save),
       cmocka_unit_test_setup(test_nowhere, save),
   };
