@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import sys
 import tempfile
 import unittest
@@ -192,6 +193,26 @@ class Models(unittest.TestCase):
                 self.assertTrue(device["agrees"], device["verdict"])
                 self.assertNotIn("first_difference", device["greedy"])
                 self.assertGreater(device["greedy"]["tokens"], 0)
+
+    def test_two_devices(self):
+        """A copy of the rasteriser is another driver, with a device of its own."""
+        with tempfile.TemporaryDirectory() as folder, open(DRIVERS[0]) as file:
+            manifest = json.load(file)
+            library = manifest["ICD"]["library_path"]
+            copy, second = os.path.join(folder, "copy.so"), os.path.join(folder, "copy.json")
+            found = glob.glob(library) or glob.glob("/usr/lib/*/" + library)
+            if not found:
+                self.skipTest(f"{library} is not found")
+            shutil.copyfile(found[0], copy)
+            manifest["ICD"]["library_path"] = copy
+            with open(second, "w") as out:
+                json.dump(manifest, out)
+            done = isomer.run("verify", os.path.join(MODELS, "llama-gguf", "model.gguf"),
+                              "--device", "vulkan:0,vulkan:1", "--json",
+                              env=dict(environment(), VK_ICD_FILENAMES=f"{DRIVERS[0]}:{second}"))
+            self.assertNotRegex(done.stdout + done.stderr, r"VUID|Validation (Error|Warning)")
+            device = json.loads(done.stdout)["devices"][1]
+            self.assertTrue(device["agrees"], device["verdict"])
 
     def test_smollm2(self):
         model = os.environ.get("ISOMER_TEST_SMOLLM2")
