@@ -1,6 +1,7 @@
 /* Devices: which there are, which can serve, and opening one. */
 #include "backends/vulkan/matrix.h"
 #include "backends/vulkan/tier.h"
+#include "backends/vulkan/width.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -212,6 +213,7 @@ static bool examine(const vulkan_api *api, vulkan_facts *facts, char *out_reason
   facts->version = properties.properties.apiVersion < api->version
                        ? properties.properties.apiVersion
                        : api->version;
+  vulkan_find_width(api, facts);
   vulkan_find_tier(api, facts);
   describe(facts, &properties.properties, &v11, &v12);
   return true;
@@ -301,6 +303,13 @@ static iso_status open_chosen(iso_device *device) {
     chain.v12.shaderFloat16 = chain.v12.vulkanMemoryModel = VK_TRUE;
     chain.v12.pNext = vulkan_matrix_chain(&device->facts, chain.v12.pNext, &matrix);
   }
+  VkPhysicalDeviceSubgroupSizeControlFeatures width = {
+      .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_FEATURES,
+      .pNext = chain.v12.pNext,
+      .subgroupSizeControl = VK_TRUE,
+      .computeFullSubgroups = VK_TRUE};
+  if (device->facts.fixed_width_invocations > 0)
+    chain.v12.pNext = &width;
   VkDeviceQueueCreateInfo queue = {.sType = VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO,
                                    .queueFamilyIndex = device->facts.queue_family,
                                    .queueCount = 1,

@@ -1,6 +1,7 @@
 /* Compute pipelines: shaders as SPIR-V within the library, specialised when first used. */
 #include "backends/vulkan/vulkan.h"
 #include "backends/vulkan/cache.h"
+#include "backends/vulkan/width.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -56,6 +57,8 @@ static iso_status make(iso_device *device, vulkan_pipeline *pipeline) {
                 .pName = "main",
                 .pSpecializationInfo = &specialization},
       .layout = device->layout};
+  VkPipelineShaderStageRequiredSubgroupSizeCreateInfo width;
+  vulkan_fix_width(&device->facts, pipeline->constants[0], &width, &create.stage);
   VkResult result = api->vkCreateComputePipelines(device->handle, device->cache, 1, &create, NULL,
                                                   &pipeline->handle);
   api->vkDestroyShaderModule(device->handle, module, NULL);

@@ -72,6 +72,8 @@ typedef struct vulkan_facts {
   bool has_shuffle; /* between the invocations of a subgroup */
   uint32_t subgroup_width, n_units, shared_bytes;
   uint32_t most_invocations; /* of a workgroup */
+  /* Workgroups up to so many must ask for their subgroups' width; 0: none must (width.h). */
+  uint32_t fixed_width_invocations;
   uint8_t cache_uuid[VK_UUID_SIZE]; /* of the driver */
   uint32_t vendor_id, device_id;
   iso_device_info info;

@@ -162,6 +162,8 @@ static void fake_vkGetPhysicalDeviceFeatures2(VkPhysicalDevice device,
       GIVE(VkPhysicalDeviceVulkan11Features, fake.features11);
     else if (node->sType == VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES)
       GIVE(VkPhysicalDeviceVulkan12Features, fake.features12);
+    else if (node->sType == VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_FEATURES)
+      GIVE(VkPhysicalDeviceSubgroupSizeControlFeatures, fake.width_features);
 }
 
 static void fake_vkGetPhysicalDeviceProperties2(VkPhysicalDevice device,
@@ -173,6 +175,8 @@ static void fake_vkGetPhysicalDeviceProperties2(VkPhysicalDevice device,
       GIVE(VkPhysicalDeviceVulkan11Properties, fake.properties11);
     else if (node->sType == VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_PROPERTIES)
       GIVE(VkPhysicalDeviceVulkan12Properties, fake.properties12);
+    else if (node->sType == VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_PROPERTIES)
+      GIVE(VkPhysicalDeviceSubgroupSizeControlProperties, fake.width_properties);
 }
 
 /* One heap of the device and one of the host. */
@@ -340,7 +344,20 @@ static VkResult fake_vkCreateComputePipelines(VkDevice device, VkPipelineCache c
                                               const VkComputePipelineCreateInfo *infos,
                                               const VkAllocationCallbacks *allocator,
                                               VkPipeline *out_pipelines) {
-  (void)cache, (void)count, (void)infos, (void)allocator;
+  (void)cache, (void)count, (void)allocator;
+  const VkPipelineShaderStageRequiredSubgroupSizeCreateInfo *width = infos->stage.pNext;
+  if (width) {
+    const uint32_t *constants = infos->stage.pSpecializationInfo->pData;
+    if (width->sType !=
+            VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_REQUIRED_SUBGROUP_SIZE_CREATE_INFO ||
+        infos->stage.flags != VK_PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT ||
+        constants[0] % width->requiredSubgroupSize != 0 ||
+        constants[0] >
+            width->requiredSubgroupSize * fake.width_properties.maxComputeWorkgroupSubgroups)
+      misuse("a pipeline whose subgroups cannot be as it asks");
+    fake.n_of_width++;
+    fake.width = width->requiredSubgroupSize;
+  }
   return make(PIPELINE, device, out_pipelines);
 }
 
@@ -580,6 +597,11 @@ void fake_vulkan_reset(void) {
                                                       VK_SUBGROUP_FEATURE_ARITHMETIC_BIT |
                                                       VK_SUBGROUP_FEATURE_SHUFFLE_BIT,
                        .maxMemoryAllocationSize = 1 << 30},
+      .width_properties = {.minSubgroupSize = 32,
+                           .maxSubgroupSize = 32,
+                           .maxComputeWorkgroupSubgroups = 16,
+                           .requiredSubgroupSizeStages = VK_SHADER_STAGE_COMPUTE_BIT},
+      .width_features = {.subgroupSizeControl = VK_TRUE, .computeFullSubgroups = VK_TRUE},
       .properties12 = {.driverName = "fake", .driverInfo = "1"},
       .features = {.shaderInt64 = VK_TRUE},
       .features11 = {.storageBuffer16BitAccess = VK_TRUE},

@@ -18,6 +18,8 @@ typedef struct fake_vulkan {
   VkPhysicalDeviceFeatures features;
   VkPhysicalDeviceVulkan11Features features11;
   VkPhysicalDeviceVulkan12Features features12;
+  VkPhysicalDeviceSubgroupSizeControlFeatures width_features;
+  VkPhysicalDeviceSubgroupSizeControlProperties width_properties;
   const char *hidden; /* a function that is not found; NULL: none */
   /* Calls that can fail are counted from 1 on; number `fail_at` fails with `fault`, and with
    * `is_lasting` all later ones. 0: none. What a failing call would make is garbage. */
@@ -25,6 +27,8 @@ typedef struct fake_vulkan {
   VkResult fault;
   bool is_lasting;
   const char *failed; /* the first that failed */
+  /* Pipelines that asked for a width of their subgroups, and the last such width. */
+  uint32_t n_of_width, width;
   /* Objects that live, misuses of them, and the first misuse. */
   uint32_t n_alive, n_wrong;
   const char *wrong;

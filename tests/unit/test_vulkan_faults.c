@@ -247,6 +247,26 @@ static void test_tiers(void **state) {
   unsetenv("ISOMER_VULKAN_TIER");
 }
 
+/* Devices that choose a width are told which; others are left alone. */
+static void test_widths(void **state) {
+  (void)state;
+  NEED_PLUGIN()
+  assert_int_equal(run_all(), ISO_OK);
+  assert_int_equal(fake->n_of_width, 0);
+  reset();
+  fake->width_properties.minSubgroupSize = 8;
+  assert_int_equal(run_all(), ISO_OK);
+  assert_true(fake->n_of_width > 2);
+  assert_int_equal(fake->width, 32);
+  expect_clean();
+  reset();
+  fake->width_properties.minSubgroupSize = 8;
+  fake->width_features.subgroupSizeControl = VK_FALSE;
+  assert_int_equal(run_all(), ISO_OK);
+  assert_int_equal(fake->n_of_width, 0);
+  expect_clean();
+}
+
 /* ---- Several devices ----------------------------------------------------------------------------
  */
 
@@ -312,6 +332,7 @@ int main(void) {
       cmocka_unit_test_setup(test_functions_absent, reset_fake),
       cmocka_unit_test_setup(test_features_absent, reset_fake),
       cmocka_unit_test_setup(test_tiers, reset_fake),
+      cmocka_unit_test_setup(test_widths, reset_fake),
       cmocka_unit_test_setup(test_copies_between_devices, reset_fake),
       cmocka_unit_test_setup(test_no_such_device, reset_fake),
   };
