@@ -42,6 +42,8 @@ struct iso_http_connection {
   bool ended;           /* the client sends no more; perhaps it still reads */
   double probe_seconds; /* until the next probe() */
   bool in_value;        /* the header being received is past its name */
+  bool has_head;        /* the head is whole: what follows the body are trailers */
+  size_t trailer_length;
   int refused_status;
   const char *refusal;
   char *target; /* of the request being received */
@@ -153,8 +155,8 @@ static int refuse(iso_http_connection *c, int status, const char *message) {
 static int on_message_begin(http_parser *parser) {
   iso_http_connection *c = parser->data;
   c->exchange = begin_exchange(c);
-  c->target_length = 0;
-  c->in_value = false;
+  c->target_length = c->trailer_length = 0;
+  c->in_value = c->has_head = false;
   set_deadline(c, c->http->options.receive_seconds);
   return c->exchange ? 0 : -1;
 }
@@ -167,11 +169,17 @@ static int on_url(http_parser *parser, const char *at, size_t length) {
              : refuse(c, 431, "the request's address is too long");
 }
 
-/* Headers are kept as name NUL value NUL. The parser may give both in pieces. */
+/* Headers are kept as name NUL value NUL. The parser may give both in pieces. Trailers, fields
+ * after a chunked body, are counted and dropped: they must not pass for headers (RFC 9110, 6.5.1),
+ * and the head must stay where it is, for the exchange points into it. */
 static int add_head(iso_http_connection *c, const char *at, size_t length, bool is_value) {
   iso_exchange *x = c->exchange;
   size_t limit = c->http->options.max_head;
   bool ok = true;
+  if (c->has_head)
+    return (c->trailer_length += length) <= limit
+               ? 0
+               : refuse(c, 431, "the request's trailers are too large");
   if (c->in_value != is_value)
     ok = append(&x->head, &x->head_length, &x->head_capacity, "", 1, limit);
   c->in_value = is_value;
@@ -254,6 +262,7 @@ static int on_headers_complete(http_parser *parser) {
   iso_http_connection *c = parser->data;
   iso_exchange *x = c->exchange;
   parser->upgrade = 0; /* nothing to upgrade to: go on in HTTP/1.1, as is every server's right */
+  c->has_head = true;
   if (x->head && !append(&x->head, &x->head_length, &x->head_capacity, "", 1, SIZE_MAX - 1))
     return refuse(c, 503, "out of memory");
   x->method = method_of(parser->method);
@@ -323,8 +332,10 @@ static void hand_over_refusal(iso_http_connection *c) {
     return;
   }
   iso_exchange *x = c->exchange;
-  if (!x->path)
-    x->path = strdup("");
+  if (!x->path && !(x->path = strdup(""))) {
+    iso_http_connection_destroy(c);
+    return;
+  }
   x->keep_alive = false;
   c->linger = true;
   start_answer(c);
