@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <string.h>
 #include <unistd.h>
@@ -14,7 +15,8 @@ iso_status iso_access_log_open(iso_access_log *log, const char *path) {
     log->descriptor = STDOUT_FILENO;
     return ISO_OK;
   }
-  log->descriptor = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0640);
+  /* O_NONBLOCK: a pipe that nobody reads is an error here, rather than waited for. */
+  log->descriptor = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0640);
   log->owned = true;
   return log->descriptor >= 0
              ? ISO_OK
@@ -27,11 +29,28 @@ void iso_access_log_close(iso_access_log *log) {
   log->descriptor = -1;
 }
 
-bool iso_access_log_write(iso_access_log *log, const char *line, size_t length) {
+/* Standard output is shared with others, so that it cannot be made one that never blocks. But a
+ * pipe that can be written to takes PIPE_BUF bytes at once (pipe(7)). */
+static bool write_part(const iso_access_log *log, const char *bytes, size_t length) {
   struct pollfd wanted = {.fd = log->descriptor, .events = POLLOUT};
-  if (log->descriptor < 0)
-    return true;
   if (poll(&wanted, 1, 0) != 1 || !(wanted.revents & POLLOUT))
     return false;
-  return write(log->descriptor, line, length) == (ssize_t)length;
+  return write(log->descriptor, bytes, length) == (ssize_t)length;
+}
+
+bool iso_access_log_write(iso_access_log *log, const char *line, size_t length) {
+  if (log->descriptor < 0)
+    return true;
+  if (log->cut && !write_part(log, "\n", 1))
+    return false;
+  log->cut = false;
+  for (size_t done = 0; done < length;) {
+    size_t part = length - done < PIPE_BUF ? length - done : PIPE_BUF;
+    if (!write_part(log, line + done, part)) {
+      log->cut = done > 0;
+      return false;
+    }
+    done += part;
+  }
+  return true;
 }

@@ -144,6 +144,8 @@ static void on_close(iso_exchange *exchange) {
       record->n_output += job->answers[i].n_tokens;
   }
   job->exchange = NULL;
+  if (!job->is_prepared)
+    job->is_prepared = iso_workers_take_back(job->server->workers, &job->work);
   cancel_parts(job);
   free_if_over(job);
 }
@@ -456,9 +458,10 @@ static void deliver_prepared(iso_letter *letter) {
   go_on((iso_job *)((char *)letter - offsetof(iso_job, prepared)));
 }
 
-/* Small schemas can describe much; what only looks like one takes a longer way, no other. */
+/* Small schemas can describe much; what only looks like one takes a longer way, no other. The last
+ * sign is a letter of ASCII in disguise, perhaps of one of the others. */
 static bool may_take_long(const iso_job *job) {
-  static const char *const signs[] = {"json_", "tool_choice", "grammar", "strict"};
+  static const char *const signs[] = {"json_", "tool_choice", "grammar", "strict", "\\u00"};
   if (job->body_length > INLINE_BODY)
     return true;
   bool has_schema = false;

@@ -21,8 +21,6 @@ typedef struct small_job {
 
 enum { INLINE_BODY = 16 << 10, MAX_DEPTH = 64 };
 
-static void on_close(iso_exchange *exchange) { ((small_job *)exchange->owner)->exchange = NULL; }
-
 static void run(iso_work *work) {
   small_job *job = (small_job *)work;
   cJSON *root = NULL;
@@ -45,6 +43,13 @@ static void respond(small_job *job) {
   free(job->writer.text.data);
   free(job->body);
   free(job);
+}
+
+static void on_close(iso_exchange *exchange) {
+  small_job *job = exchange->owner;
+  job->exchange = NULL;
+  if (iso_workers_take_back(job->server->workers, &job->work))
+    respond(job);
 }
 
 static void deliver(iso_letter *letter) {

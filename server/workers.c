@@ -75,3 +75,15 @@ void iso_workers_submit(iso_workers *workers, iso_work *work) {
   pthread_cond_signal(&workers->wake);
   pthread_mutex_unlock(&workers->lock);
 }
+
+bool iso_workers_take_back(iso_workers *workers, iso_work *work) {
+  pthread_mutex_lock(&workers->lock);
+  iso_work **at = &workers->first;
+  while (*at && *at != work)
+    at = &(*at)->next;
+  bool found = *at != NULL;
+  if (found && !(*at = work->next))
+    workers->last = at;
+  pthread_mutex_unlock(&workers->lock);
+  return found;
+}

@@ -16,5 +16,8 @@ ISO_MUST_CHECK iso_status iso_workers_create(int n_threads, iso_workers **out_wo
 /* Finishes the work at hand, then the threads. */
 void iso_workers_destroy(iso_workers *workers);
 void iso_workers_submit(iso_workers *workers, iso_work *work);
+/* Whether the work had not begun; it is then the caller's again and will not be run. For what
+ * nobody waits for any more: it must not hold memory in the queue, nor a thread later. */
+bool iso_workers_take_back(iso_workers *workers, iso_work *work);
 
 #endif

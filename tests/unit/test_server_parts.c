@@ -2,12 +2,16 @@
 #include "core/json.h"
 #include "server/server_internal.h"
 
+#include <fcntl.h>
 #include <math.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -149,11 +153,97 @@ static void letters_of_many_workers_arrive_in_order(void **state) {
   event_base_free(box.base);
 }
 
+/* ---- Work that nobody waits for ---- */
+
+typedef struct gate {
+  iso_work work;
+  pthread_mutex_t lock; /* held until it may end */
+  int runs;
+} gate;
+
+static void pass(iso_work *work) {
+  gate *self = (gate *)work;
+  self->runs++;
+  pthread_mutex_lock(&self->lock);
+  pthread_mutex_unlock(&self->lock);
+}
+
+static void work_that_has_not_begun_is_taken_back(void **state) {
+  (void)state;
+  iso_workers *workers;
+  gate gates[5] = {0};
+  assert_int_equal(iso_workers_create(1, &workers), ISO_OK);
+  for (int i = 0; i < 5; i++) {
+    pthread_mutex_init(&gates[i].lock, NULL);
+    gates[i].work.run = pass;
+  }
+  pthread_mutex_lock(&gates[0].lock);
+  for (int i = 0; i < 4; i++)
+    iso_workers_submit(workers, &gates[i].work);
+  assert_true(iso_workers_take_back(workers, &gates[3].work)); /* the last */
+  assert_false(iso_workers_take_back(workers, &gates[3].work));
+  iso_workers_submit(workers, &gates[4].work);
+  assert_true(iso_workers_take_back(workers, &gates[2].work)); /* from between */
+  pthread_mutex_unlock(&gates[0].lock);
+  iso_workers_destroy(workers); /* ends what is left */
+  static const int runs[5] = {1, 1, 0, 0, 1};
+  for (int i = 0; i < 5; i++) {
+    assert_int_equal(gates[i].runs, runs[i]);
+    pthread_mutex_destroy(&gates[i].lock);
+  }
+}
+
+/* ---- The access log ---- */
+
+static void a_log_that_nobody_reads_holds_up_nobody(void **state) {
+  (void)state;
+  enum { LINE = 3 * 4096 };
+  static char line[LINE], taken[1 << 20];
+  int ends[2];
+  assert_int_equal(pipe(ends), 0);
+  assert_int_equal(fcntl(ends[1], F_SETPIPE_SZ, 4 * 4096), 4 * 4096);
+  iso_access_log log = {.descriptor = ends[1]};
+  memset(line, 'x', sizeof line);
+  line[LINE - 1] = '\n';
+  assert_true(iso_access_log_write(&log, line, sizeof line));
+  alarm(20); /* a write that waits would wait for ever */
+  assert_false(iso_access_log_write(&log, line, sizeof line));
+  assert_false(iso_access_log_write(&log, line, sizeof line));
+  alarm(0);
+  ssize_t size = read(ends[0], taken, sizeof taken);
+  assert_int_equal(size, 4 * 4096);
+  assert_true(iso_access_log_write(&log, "y\n", 2));
+  size = read(ends[0], taken, sizeof taken);
+  assert_int_equal(size, 3); /* the line that was cut is ended first */
+  assert_memory_equal(taken, "\ny\n", 3);
+  close(ends[0]);
+  close(ends[1]);
+}
+
+static void a_log_that_is_a_pipe_without_a_reader_is_refused(void **state) {
+  (void)state;
+  char folder[] = "/tmp/isomer-log-XXXXXX", path[64];
+  assert_non_null(mkdtemp(folder));
+  snprintf(path, sizeof path, "%s/pipe", folder);
+  assert_int_equal(mkfifo(path, 0600), 0);
+  iso_access_log log;
+  alarm(20);
+  assert_int_equal(iso_access_log_open(&log, path), ISO_ERROR_IO);
+  alarm(0);
+  assert_non_null(strstr(iso_status_message(), path));
+  unlink(path);
+  rmdir(folder);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(written_json_reads_back),
-                                     cmocka_unit_test(every_byte_pair_is_written_as_valid_json),
-                                     cmocka_unit_test(keys_match_exactly),
-                                     cmocka_unit_test(histograms_count),
-                                     cmocka_unit_test(letters_of_many_workers_arrive_in_order)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(written_json_reads_back),
+      cmocka_unit_test(every_byte_pair_is_written_as_valid_json),
+      cmocka_unit_test(keys_match_exactly),
+      cmocka_unit_test(histograms_count),
+      cmocka_unit_test(letters_of_many_workers_arrive_in_order),
+      cmocka_unit_test(work_that_has_not_begun_is_taken_back),
+      cmocka_unit_test(a_log_that_nobody_reads_holds_up_nobody),
+      cmocka_unit_test(a_log_that_is_a_pipe_without_a_reader_is_refused)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
