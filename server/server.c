@@ -3,6 +3,7 @@
 #include "server/tool_calls.h"
 
 #include "core/log.h"
+#include <math.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -153,8 +154,10 @@ static void deliver_loaded(iso_letter *letter) {
 /* ---- Stopping ---- */
 
 static void on_tick(evutil_socket_t descriptor, short what, void *context) {
+  iso_server *server = context;
   (void)descriptor, (void)what;
-  end_if_drained(context);
+  iso_http_drain(server->http);
+  end_if_drained(server);
 }
 
 static void on_drain_limit(evutil_socket_t descriptor, short what, void *context) {
@@ -177,8 +180,10 @@ static void on_signal(evutil_socket_t number, short what, void *context) {
   iso_log(ISO_LOG_NOTICE, "stopping: %d requests at hand may end; a second signal cuts them",
           iso_http_exchange_count(server->http));
   iso_http_drain(server->http);
-  struct timeval limit = {.tv_sec = (time_t)server->options.drain_seconds};
-  if (limit.tv_sec > 0)
+  double seconds = server->options.drain_seconds;
+  struct timeval limit = {.tv_sec = (time_t)seconds,
+                          .tv_usec = (suseconds_t)((seconds - floor(seconds)) * 1e6)};
+  if (seconds > 0)
     event_add(server->drain_limit, &limit);
   event_add(server->tick, &tick);
 }

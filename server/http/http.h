@@ -86,7 +86,8 @@ int iso_http_port(const iso_http *http);
 bool iso_http_is_loopback(const iso_http *http);
 iso_status iso_http_accept(iso_http *http);
 /* Accepts no more and closes connections without a whole request; others close after their answer.
- */
+ * To be called again until no connection is left: one whose answer, begun before, is still leaving
+ * stays open that time. */
 void iso_http_drain(iso_http *http);
 int iso_http_connection_count(const iso_http *http);
 /* Exchanges whose request is complete and whose answer is not. */
