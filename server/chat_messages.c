@@ -3,6 +3,7 @@
 
 #include "core/json.h"
 #include "models/chat/chat_template.h"
+#include "models/tokenizer/lookup.h"
 #include "models/tokenizer/tokenizer.h"
 #include <stdlib.h>
 #include <string.h>
@@ -21,47 +22,43 @@ static bool out_of_memory(iso_api_error *refusal) {
 /* ---- Special tokens in the user's text ---- */
 
 struct iso_special_texts {
-  const iso_tokenizer *tokenizer;
-  bool starts[256]; /* first bytes of the texts */
-  int32_t count;
-  int32_t ids[];
+  iso_trie trie;
 };
 
 iso_status iso_special_texts_create(const iso_tokenizer *tokenizer,
                                     iso_special_texts **out_specials) {
-  int32_t size = iso_tokenizer_vocabulary_size(tokenizer), count = 0;
-  for (int32_t id = 0; id < size; id++)
-    count += iso_tokenizer_is_control(tokenizer, id);
-  iso_special_texts *made = calloc(1, sizeof *made + (size_t)count * sizeof *made->ids);
-  if (!made)
-    return iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory for %d special tokens", count);
-  made->tokenizer = tokenizer;
-  for (int32_t id = 0; id < size; id++) {
+  int32_t size = iso_tokenizer_vocabulary_size(tokenizer);
+  iso_special_texts *made = calloc(1, sizeof *made);
+  iso_entry *entries = calloc((size_t)size + 1, sizeof *entries);
+  iso_status status =
+      made && entries ? ISO_OK : iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory for special tokens");
+  size_t count = 0;
+  for (int32_t id = 0; id < size && status == ISO_OK; id++) {
     size_t length = 0;
     const char *text = iso_tokenizer_token_text(tokenizer, id, &length);
-    if (!iso_tokenizer_is_control(tokenizer, id) || !text || length == 0)
-      continue;
-    made->ids[made->count++] = id;
-    made->starts[(unsigned char)text[0]] = true;
+    if (iso_tokenizer_is_control(tokenizer, id) && text && length > 0)
+      entries[count++] = (iso_entry){text, (uint32_t)length, id};
   }
-  *out_specials = made;
-  return ISO_OK;
+  if (status == ISO_OK)
+    status = iso_trie_build(entries, count, &made->trie);
+  free(entries);
+  if (status != ISO_OK)
+    free(made);
+  else
+    *out_specials = made;
+  return status;
 }
 
-void iso_special_texts_destroy(iso_special_texts *specials) { free(specials); }
+void iso_special_texts_destroy(iso_special_texts *specials) {
+  if (specials)
+    iso_trie_free(&specials->trie);
+  free(specials);
+}
 
 /* Bytes of the longest special token that begins at `at`; 0: none does. */
 static size_t special_length(const iso_special_texts *specials, const char *at, size_t room) {
-  size_t longest = 0;
-  if (!specials->starts[(unsigned char)*at])
-    return 0;
-  for (int32_t i = 0; i < specials->count; i++) {
-    size_t length = 0;
-    const char *text = iso_tokenizer_token_text(specials->tokenizer, specials->ids[i], &length);
-    if (length > longest && length <= room && memcmp(text, at, length) == 0)
-      longest = length;
-  }
-  return longest;
+  size_t length;
+  return iso_trie_longest(&specials->trie, at, room, &length) >= 0 ? length : 0;
 }
 
 static bool is_mark(const char *at, size_t room) {
@@ -69,9 +66,9 @@ static bool is_mark(const char *at, size_t room) {
          (memcmp(at, MARK_BEGIN, MARK_LENGTH) == 0 || memcmp(at, MARK_END, MARK_LENGTH) == 0);
 }
 
-/* Replaces a string's text where it holds special tokens or marks. */
-static bool mark_string(cJSON *item, const iso_special_texts *specials, bool *marked) {
-  const char *text = item->valuestring;
+/* Replaces a text where it holds special tokens or marks. */
+static bool mark_text(char **text_place, const iso_special_texts *specials, bool *marked) {
+  const char *text = *text_place;
   size_t length = strlen(text);
   iso_printer out = {0};
   size_t plain = 0;
@@ -95,20 +92,23 @@ static bool mark_string(cJSON *item, const iso_special_texts *specials, bool *ma
   if (plain == 0)
     return true;
   iso_printer_append(&out, text + plain, length - plain);
-  if (out.failed) {
+  char *made = out.failed ? NULL : out.data ? out.data : strdup("");
+  if (!made) {
     free(out.data);
     return false;
   }
-  free(item->valuestring);
-  item->valuestring = out.data ? out.data : strdup("");
-  return item->valuestring != NULL;
+  free(*text_place);
+  *text_place = made;
+  return true;
 }
 
-/* Every string value below `item`; JSON nests at most 64 deep. Numbers keep their spelling there.
- */
+/* Every string below `item`, keys too, for templates write out whole objects; JSON nests at most 64
+ * deep. Numbers keep their spelling in `valuestring`. */
 static bool mark_strings(cJSON *item, const iso_special_texts *specials, bool *marked) {
+  if (item->string && !mark_text(&item->string, specials, marked))
+    return false;
   if (cJSON_IsString(item))
-    return mark_string(item, specials, marked);
+    return mark_text(&item->valuestring, specials, marked);
   for (cJSON *child = item->child; child; child = child->next)
     if (!mark_strings(child, specials, marked))
       return false;
@@ -335,11 +335,13 @@ bool iso_chat_tokenize(const iso_model *model, const iso_special_texts *specials
                        const iso_fields *fields, int32_t **out_ids, size_t *out_count,
                        iso_api_error *refusal) {
   const iso_tokenizer *tokenizer = iso_model_get_tokenizer(model);
-  cJSON *messages = (cJSON *)fields->messages; /* part of the request's own tree */
+  /* Parts of the request's own tree. */
+  cJSON *messages = (cJSON *)fields->messages, *tools = (cJSON *)fields->tools;
   bool marked = false;
   if (!check_shapes(model, fields, refusal) || !normalise(messages, refusal))
     return false;
-  if (!mark_strings(messages, specials, &marked))
+  if (!mark_strings(messages, specials, &marked) ||
+      (tools && !mark_strings(tools, specials, &marked)))
     return out_of_memory(refusal);
   char *text = NULL;
   size_t length = 0;
