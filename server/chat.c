@@ -91,6 +91,14 @@ static bool begin_call(const iso_job *job, int32_t **ids, size_t *count, iso_api
   return grown || iso_refuse(refusal, 503, NULL, "out_of_memory", "out of memory");
 }
 
+static bool check_modalities(const cJSON *list, iso_api_error *refusal) {
+  bool ok = !list || cJSON_IsArray(list);
+  for (const cJSON *item = ok && list ? list->child : NULL; item; item = item->next)
+    ok = ok && cJSON_IsString(item) && strcmp(item->valuestring, "text") == 0;
+  return ok || iso_refuse(refusal, 400, "modalities", "unsupported_parameter",
+                          "'modalities' must be [\"text\"]: answers are text");
+}
+
 static bool prepare(iso_job *job, iso_api_error *refusal) {
   iso_fields *fields = &job->fields;
   if (fields->max_tokens == 0)
@@ -101,8 +109,9 @@ static bool prepare(iso_job *job, iso_api_error *refusal) {
   if (fields->top_logprobs > 0 && !fields->logprobs)
     return iso_refuse(refusal, 400, "top_logprobs", "invalid_value",
                       "'top_logprobs' goes with \"logprobs\": true");
-  if (!iso_read_stream_options(job, refusal) || !iso_job_set_request(job, refusal) ||
-      !read_tools(job, refusal) || !iso_job_set_response_format(job, refusal))
+  if (!check_modalities(fields->modalities, refusal) || !iso_read_stream_options(job, refusal) ||
+      !iso_job_set_request(job, refusal) || !read_tools(job, refusal) ||
+      !iso_job_set_response_format(job, refusal))
     return false;
   job->request.show_special |= job->tool_format && job->tool_format->special;
   job->request.logprobs = fields->logprobs;

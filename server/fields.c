@@ -91,8 +91,8 @@ static bool read_number(const field_row *row, const cJSON *item, void *member,
                       value);
   if (row->kind == INT)
     *(int32_t *)member = (int32_t)value;
-  else if (row->kind == LONG)
-    *(int64_t *)member = (int64_t)value;
+  else if (row->kind == LONG) /* 2^63 - 1 is read as 2^63, as every double is that is near it */
+    *(int64_t *)member = value >= 0x1p63 ? INT64_MAX : (int64_t)value;
   else
     *(double *)member = value;
   return true;
@@ -122,7 +122,7 @@ static bool read_member(const field_row *row, const cJSON *item, iso_fields *fie
   case IGNORED:
     return true;
   case REFUSED:
-    if (cJSON_IsFalse(item))
+    if (cJSON_IsFalse(item) || (cJSON_IsString(item) && !*item->valuestring))
       return true;
     return iso_refuse(refusal, 400, row->name, "unsupported_parameter", "'%s' is not supported: %s",
                       row->name, row->help);
@@ -179,6 +179,7 @@ static const struct {
     {"logit_bias", "{\"type\":[\"object\",\"null\"],\"additionalProperties\":"
                    "{\"type\":\"number\",\"minimum\":-100,\"maximum\":100}}"},
     {"encoding_format", "{\"enum\":[\"float\",\"base64\",null]}"},
+    {"modalities", "{\"type\":[\"array\",\"null\"],\"items\":{\"enum\":[\"text\"]}}"},
     {"grammar", "{\"type\":[\"object\",\"null\"]}"},
     {"response_format", "{\"type\":[\"object\",\"null\"]}"},
 };

@@ -21,7 +21,7 @@ typedef enum iso_body {
 typedef struct iso_fields {
   const char *model, *cache_salt, *encoding_format;
   const cJSON *messages, *tools, *tool_choice, *template_variables, *prompt, *parameters;
-  const cJSON *stream_options, *stop, *stop_token_ids, *logit_bias, *response_format;
+  const cJSON *stream_options, *stop, *stop_token_ids, *logit_bias, *response_format, *modalities;
   const cJSON *user; /* of rows that are ignored or refused: never set */
   bool add_generation_prompt, add_special_tokens, stream, echo, logprobs, details, prompt_details;
   bool skip_special_tokens, ignore_eos, do_sample, use_beam_search, early_stopping;

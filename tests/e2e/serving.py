@@ -34,7 +34,7 @@ class Server:
         # AddressSanitizer keeps what is freed; here memory is measured.
         sanitizer = os.environ.get("ASAN_OPTIONS", "") + ":quarantine_size_mb=4"
         self.process = subprocess.Popen(self.arguments, stdin=subprocess.DEVNULL,
-                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace",
                                         env=dict(os.environ, ASAN_OPTIONS=sanitizer, **(environment or {})))
         self.port = port
         self._serving = threading.Event()
