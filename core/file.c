@@ -179,6 +179,15 @@ static iso_status open_temporary(iso_file_writer *writer) {
   return fail_write(writer);
 }
 
+/* The rename would put a file in the place of a device or a pipe, /dev/null for one. */
+static iso_status refuse_other_target(const char *path) {
+  struct stat facts;
+  if (stat(path, &facts) != 0 || S_ISREG(facts.st_mode))
+    return ISO_OK;
+  return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "cannot write %s: it is a %s, not a file", path,
+                  S_ISDIR(facts.st_mode) ? "directory" : "device or a pipe");
+}
+
 iso_status iso_file_writer_create(const char *path, iso_file_writer **out_writer) {
   *out_writer = NULL;
   iso_file_writer *writer = calloc(1, sizeof *writer);
@@ -186,7 +195,9 @@ iso_status iso_file_writer_create(const char *path, iso_file_writer **out_writer
     free(writer);
     return iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory to write %s", path);
   }
-  iso_status status = open_temporary(writer);
+  iso_status status = refuse_other_target(path);
+  if (status == ISO_OK)
+    status = open_temporary(writer);
   if (status != ISO_OK) {
     iso_file_writer_destroy(writer);
     return status;

@@ -109,6 +109,21 @@ static int count_entries(void) {
   return count;
 }
 
+static void test_writer_replaces_files_alone(void **state) {
+  (void)state;
+  iso_file_writer *writer;
+  char *pipe_path = iso_file_join(folder, "pipe");
+  assert_int_equal(mkfifo(pipe_path, 0600), 0);
+  assert_int_equal(iso_file_writer_create(pipe_path, &writer), ISO_ERROR_INVALID_ARGUMENT);
+  assert_non_null(strstr(iso_status_message(), pipe_path));
+  assert_int_equal(iso_file_writer_create(folder, &writer), ISO_ERROR_INVALID_ARGUMENT);
+  struct stat facts;
+  assert_int_equal(stat(pipe_path, &facts), 0);
+  assert_true(S_ISFIFO(facts.st_mode));
+  assert_int_equal(count_entries(), 1);
+  take_away(pipe_path);
+}
+
 static void test_writer_is_atomic(void **state) {
   (void)state;
   char *path = put("target", "old", 3);
@@ -154,6 +169,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_map_and_read),
       cmocka_unit_test(test_refused_files),
+      cmocka_unit_test(test_writer_replaces_files_alone),
       cmocka_unit_test(test_writer_is_atomic),
   };
   return cmocka_run_group_tests(tests, set_up, tear_down);
