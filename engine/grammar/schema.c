@@ -1,5 +1,6 @@
 #include "engine/grammar/schema_compiler.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -100,7 +101,7 @@ bool iso_schema_count(schema_compiler *self, const cJSON *schema, const char *ke
   if (!item)
     return true;
   double value = item->valuedouble;
-  if (!cJSON_IsNumber(item) || !(value >= 0) || value != (double)(int64_t)value) {
+  if (!cJSON_IsNumber(item) || !(value >= 0) || value != floor(value)) {
     iso_schema_refuse(self, schema, ISO_ERROR_INVALID_ARGUMENT, "'%s' is no count", key);
     return false;
   }
