@@ -3,6 +3,7 @@
 #include "models/builder.h"
 #include "models/chat/chat_template.h"
 #include "models/tokenizer/tokenizer.h"
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -36,7 +37,9 @@ iso_status iso_model_open(const char *path, const iso_model_options *options,
                           iso_model **out_model) {
   struct stat info;
   if (stat(path, &info) != 0)
-    return iso_fail(ISO_ERROR_NOT_FOUND, "%s: no such file or folder", path);
+    return errno == ENOENT || errno == ENOTDIR
+               ? iso_fail(ISO_ERROR_NOT_FOUND, "%s: no such file or folder", path)
+               : iso_fail(ISO_ERROR_IO, "cannot open %s: %s", path, strerror(errno));
   iso_model *model = calloc(1, sizeof *model);
   if (!model)
     return iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory to open %s", path);

@@ -38,7 +38,10 @@ static iso_status add_member(iso_config_file *list, const char *name, const cJSO
   if (cJSON_IsString(value))
     return add_option(list, name, value->valuestring);
   if (cJSON_IsNumber(value)) {
+    /* As people write it where that is the same number: 0.1, not 0.10000000000000001. */
     snprintf(number, sizeof number, "%.15g", value->valuedouble);
+    if (strtod(number, NULL) != value->valuedouble || strchr(number, 'e'))
+      snprintf(number, sizeof number, "%.17g", value->valuedouble);
     return add_option(list, name, number);
   }
   if (cJSON_IsTrue(value))

@@ -1,7 +1,10 @@
 #include "tools/tool.h"
 
+#include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 static const iso_command_function functions[ISO_COMMAND_COUNT] = {
 #define ISO_COMMAND(name, NAME, positional, summary, description) iso_command_##name,
@@ -34,6 +37,14 @@ static int help(int argc, char **argv) {
   return EXIT_OK;
 }
 
+/* Whether all that was printed is out. */
+static bool flush_output(void) {
+  if (fflush(stdout) == 0 && !ferror(stdout))
+    return true;
+  fputs("isomer: cannot write to standard output\n", stderr);
+  return false;
+}
+
 static int run_command(iso_command command, int argc, char **argv) {
   iso_options options;
   int exit_code = EXIT_OK;
@@ -45,14 +56,39 @@ static int run_command(iso_command command, int argc, char **argv) {
   }
   if (parsed)
     status = functions[command](&options, &exit_code);
-  if (status == ISO_OK && fflush(stdout) == 0)
+  if (status == ISO_OK)
     return exit_code;
-  fprintf(stderr, "isomer: %s\n",
-          status == ISO_OK ? "cannot write to standard output" : iso_status_message());
+  fprintf(stderr, "isomer: %s\n", iso_status_message());
   return status == ISO_ERROR_INVALID_ARGUMENT ? EXIT_USAGE : EXIT_FAILED;
 }
 
-int main(int argc, char **argv) {
+/* A file opened later must not take the place of a closed standard stream, to be written over. */
+static bool open_standard_streams(void) {
+  int descriptor;
+  do
+    descriptor = open("/dev/null", O_RDWR);
+  while (descriptor >= 0 && descriptor <= STDERR_FILENO);
+  if (descriptor < 0)
+    return false;
+  close(descriptor);
+  return true;
+}
+
+/* Models are mapped: where a file is cut short or its disk fails, reading it is this signal. */
+static void on_lost_file(int number, siginfo_t *facts, void *context) {
+  static const char sentence[] =
+      "isomer: a mapped file could not be read: it was cut short while in use, or its disk or "
+      "network failed; copy the model to its place again and start anew\n";
+  (void)context;
+  if (facts->si_code != BUS_ADRERR) { /* a fault of the program: as without us */
+    signal(number, SIG_DFL);
+    return;
+  }
+  (void)!write(STDERR_FILENO, sentence, sizeof sentence - 1);
+  _exit(EXIT_FAILED);
+}
+
+static int run(int argc, char **argv) {
   const char *word = argc > 1 ? argv[1] : "";
   if (argc < 2 || strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
     iso_help_print(ISO_COMMAND_COUNT);
@@ -68,4 +104,13 @@ int main(int argc, char **argv) {
   if (command == ISO_COMMAND_COUNT)
     return usage_error(word);
   return run_command(command, argc - 2, argv + 2);
+}
+
+int main(int argc, char **argv) {
+  if (!open_standard_streams())
+    return EXIT_FAILED;
+  sigaction(SIGBUS, &(struct sigaction){.sa_sigaction = on_lost_file, .sa_flags = SA_SIGINFO},
+            NULL);
+  int code = run(argc, argv);
+  return flush_output() || code != EXIT_OK ? code : EXIT_FAILED;
 }

@@ -3,6 +3,7 @@
 #include "core/file.h"
 #include "core/log.h"
 #include "core/progress.h"
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -69,16 +70,21 @@ static iso_status read_stdin(char **out_text, size_t *out_length) {
     length += fread(text + length, 1, capacity - length, stdin);
     if (length < capacity)
       break;
-    char *grown = capacity < MAX_TEXT_BYTES ? realloc(text, capacity *= 2) : NULL;
+    if (capacity >= MAX_TEXT_BYTES) {
+      free(text);
+      return iso_fail(ISO_ERROR_LIMIT, "standard input is larger than %zu bytes", capacity);
+    }
+    char *grown = realloc(text, capacity *= 2);
     if (!grown)
       free(text);
     text = grown;
   }
   if (!text)
-    return iso_fail(ISO_ERROR_LIMIT, "standard input is larger than %zu bytes", capacity);
-  if (length == 0) {
+    return iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory for the text of standard input");
+  if (length == 0 || ferror(stdin)) {
     free(text);
-    return ISO_OK;
+    return ferror(stdin) ? iso_fail(ISO_ERROR_IO, "cannot read standard input: %s", strerror(errno))
+                         : ISO_OK;
   }
   text[length] = 0;
   *out_text = text;

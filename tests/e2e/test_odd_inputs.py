@@ -1,0 +1,132 @@
+#!/usr/bin/env python3
+"""What a user can do to the command: odd files, odd streams, odd numbers. It must end by itself, with one
+sentence that says what is wrong.   test_odd_inputs.py PATH_TO_ISOMER"""
+import os
+import shutil
+import stat
+import subprocess
+import tempfile
+import unittest
+
+import isomer
+from serving import Server, tiny_model
+
+COMMANDS = (("run", "-n", "2", "-p", "a"), ("inspect",), ("tokenize", "-p", "a"), ("serve", "--port", "0"),
+            ("perplexity", "-f", "/etc/passwd"), ("bench", "-n", "1", "-p", "1", "-r", "1"))
+
+
+def run(*arguments, **options):
+    options.setdefault("stdin", subprocess.DEVNULL)
+    options.setdefault("stdout", subprocess.PIPE)
+    return subprocess.run([isomer.BINARY, *arguments], stderr=subprocess.PIPE, timeout=120, **options)
+
+
+class OddInputs(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="isomer-test-")
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def refused(self, done, *words):
+        self.assertIn(done.returncode, (1, 2), done)
+        last = done.stderr.decode(errors="replace").splitlines()[-1]
+        self.assertTrue(last.startswith("isomer: "), done)
+        for word in words:
+            self.assertIn(word.lower(), last.lower())
+
+    def test_what_is_no_model(self):
+        def place(name):
+            return os.path.join(self.folder, name)
+        open(place("empty.gguf"), "w").close()
+        os.mkfifo(place("pipe.gguf"))
+        os.symlink("loop.gguf", place("loop.gguf"))
+        os.mkdir(place("folder.gguf"))
+        with open(place("text.gguf"), "w") as file:
+            file.write("hello")
+        with open(place("cut.gguf"), "wb") as file, open(tiny_model(), "rb") as whole:
+            file.write(whole.read(100000))
+        with open(place("lfs.gguf"), "w") as file:
+            file.write("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
+        for name, word in (("empty.gguf", "empty"), ("pipe.gguf", "not a regular file"), ("loop.gguf", "symbolic links"),
+                           ("folder.gguf", "config.json"), ("text.gguf", "GGUF"), ("cut.gguf", "complete"),
+                           ("lfs.gguf", "git lfs pull"), ("missing.gguf", "no such file"), ("missing/", "no such file")):
+            for command, *rest in COMMANDS:
+                with self.subTest(name=name, command=command):
+                    self.refused(run(command, place(name), *rest), word)
+        self.refused(run("inspect", "/dev/zero"), "regular file")
+        self.refused(run("inspect", ""), "isomer: ")
+
+    def test_names_that_are_not_utf8(self):
+        path = os.path.join(os.fsencode(self.folder), b"m\xff\xfe.gguf")
+        shutil.copy(tiny_model(), path)
+        done = run("run", path, "-n", "2", "-p", b"\xff\xc3", "--raw")
+        self.assertEqual(done.returncode, 0, done)
+        with Server(model=path) as server:
+            server.post("/v1/completions", {"prompt": "a", "max_tokens": 2})
+            self.assertIn("\ufffd", server.get("/v1/models"))
+
+    def test_prompts(self):
+        for text in (b"", b"\xff", b"\xe2\x82", b" ", b"\n"):
+            done = run("run", tiny_model(), "-n", "2", "--raw", "-p", text)
+            self.assertIn(done.returncode, (0, 2), done)
+            done = run("tokenize", tiny_model(), "-p", text)
+            self.assertEqual(done.returncode, 0, done)
+
+    def test_huge_numbers(self):
+        for option in (["-c", str(1 << 30)], ["-b", str(1 << 20)], ["-t", "1024"], ["-n", str(1 << 30)], ["-c", "1"],
+                       ["-t", "99999999999999999999"], ["-c", "-1"], ["-n", "0x"], ["--temp", "nan"], ["--temp", "1e999"],
+                       ["--device", "cpu," * 100], ["--device", ""], ["--split", "1,-1"], ["--kv-type", ""],
+                       ["--cpu-affinity", "0-99999999999"], ["--cpu-affinity", "5-1"], ["--cpu-affinity", ","]):
+            with self.subTest(option):
+                done = run("run", tiny_model(), "-p", "a", "--raw", *(["-n", "2"] if option[0] != "-n" else ["-c", "64"]), *option)
+                self.assertIn(done.returncode, (0, 1, 2), done)
+                if done.returncode:
+                    self.refused(done)
+
+    def test_output_that_nobody_takes(self):
+        for arguments in (["--help"], ["--version"], ["help", "--man"], ["run", "--help"], ["inspect", tiny_model()],
+                          ["tokenize", tiny_model(), "-p", "a"], ["devices"], ["run", tiny_model(), "-p", "a", "-n", "2", "--raw"]):
+            with self.subTest(arguments), open("/dev/full", "w") as full:
+                done = run(*arguments, stdout=full)
+                self.assertEqual(done.returncode, 1, done)
+                self.assertIn(b"cannot write", done.stderr.splitlines()[-1])
+
+    def test_closed_streams(self):
+        """No file that is opened takes the place of a closed stream and is written over."""
+        for closed in (">&-", "<&- >&-", "<&- >&- 2>&-", "2>&-", "<&-"):
+            target = os.path.join(self.folder, "out.gguf")
+            done = subprocess.run(["sh", "-c", f'exec "$0" synth tiny-llama "$1" --scheme f32 {closed}', isomer.BINARY, target],
+                                  stdin=subprocess.DEVNULL, capture_output=True, timeout=120)
+            self.assertEqual(done.returncode, 0, done)
+            with open(target, "rb") as made, open(tiny_model(), "rb") as wanted:
+                self.assertEqual(made.read(), wanted.read(), closed)
+            os.unlink(target)
+
+    def test_input_that_cannot_be_read(self):
+        with open("/proc/self/mem", "rb") as unreadable:
+            self.refused(run("tokenize", tiny_model(), stdin=unreadable), "standard input")
+
+    def test_folders_that_cannot_be_written(self):
+        pipe = self.folder + "/pipe"
+        os.mkfifo(pipe)  # never a real device here: a writer at fault takes its place
+        for target in ("/proc/x.gguf", self.folder + "/no/such/x.gguf", self.folder, pipe):
+            self.refused(run("synth", "tiny-llama", target), "cannot write")
+        self.assertEqual(os.listdir(self.folder), ["pipe"])
+        self.assertTrue(stat.S_ISFIFO(os.stat(pipe).st_mode))
+
+    def test_a_model_cut_short_while_in_use(self):
+        """A mapping of it ends in a signal, and the signal in a sentence."""
+        path = os.path.join(self.folder, "cut.gguf")
+        shutil.copy(tiny_model(), path)
+        server = Server("--device", "host", model=path)
+        os.truncate(path, 0)
+        with self.assertRaises(Exception):
+            server.post("/v1/completions", {"prompt": "a", "max_tokens": 2})
+        server.process.wait(60)
+        server.end()
+        self.assertEqual(server.process.returncode, 1, server.lines[-3:])
+        self.assertIn("cut short while in use", server.lines[-1])
+
+
+if __name__ == "__main__":
+    isomer.main()
