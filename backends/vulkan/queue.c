@@ -235,6 +235,14 @@ static iso_status open_commands(iso_queue *queue, VkCommandBuffer *out_commands)
   return ISO_OK;
 }
 
+/* What had gathered is lost. Whoever is told so has no value to wait for before he frees what
+ * earlier work uses: that ends here. */
+static iso_status abandon(iso_queue *queue, iso_status status) {
+  queue->converted = (vulkan_converted){0};
+  (void)wait_for_all(queue->device);
+  return poison(queue, status);
+}
+
 /* Submits up to one command buffer behind an optional wait for another queue. */
 static iso_status submit(iso_queue *queue, const VkCommandBuffer *commands, const iso_queue *other,
                          uint64_t other_value) {
@@ -259,7 +267,7 @@ static iso_status submit(iso_queue *queue, const VkCommandBuffer *commands, cons
   VkResult result = device->api.vkQueueSubmit(device->queue, 1, &info, VK_NULL_HANDLE);
   pthread_mutex_unlock(&device->lock);
   if (result != VK_SUCCESS)
-    return poison(queue, vulkan_error(result, "submitting work"));
+    return abandon(queue, vulkan_error(result, "submitting work"));
   queue->value = next;
   return ISO_OK;
 }
@@ -271,7 +279,9 @@ static iso_status flush(iso_queue *queue) {
     return ISO_OK;
   slot *current = &queue->slots[queue->slot];
   queue->is_open = false;
-  ISO_TRY(end(queue, current->commands));
+  iso_status status = end(queue, current->commands);
+  if (status != ISO_OK)
+    return abandon(queue, status);
   ISO_TRY(submit(queue, &current->commands, NULL, 0));
   current->value = queue->value;
   queue->slot = (queue->slot + 1) % N_SLOTS;
