@@ -103,7 +103,7 @@ static void test_not_taken(void **state) {
 static void *save_often(void *unused) {
   (void)unused;
   iso_device own = device;
-  for (int i = 0; i < 200; i++) {
+  for (int i = 0; i < 2000; i++) {
     own.cache_bytes = 0;
     vulkan_cache_save(&own);
   }
@@ -124,7 +124,7 @@ static void test_saved_at_once(void **state) {
   assert_true(child > 0);
   for (int i = 0; i < N; i++)
     assert_int_equal(pthread_create(&threads[i], NULL, save_often, NULL), 0);
-  for (int i = 0; i < 200; i++)
+  for (int i = 0; i < 2000; i++)
     expect_loaded(sizeof content);
   for (int i = 0; i < N; i++)
     pthread_join(threads[i], NULL);
