@@ -23,7 +23,9 @@ enum { Q, K_CACHE, V_CACHE, BLOCK_TABLE, QUERY_START, QUERY_LENGTH, CONTEXT_LENG
 
 /* As in shaders/cache.glsl. */
 static uint32_t cache_type_of(const iso_tensor *cache) {
-  return cache->scheme == ISO_SCHEME_Q8_0 ? 3 : vulkan_type_of(cache);
+  return cache->scheme == ISO_SCHEME_Q8_0      ? 3
+         : cache->scheme == ISO_SCHEME_F8_G128 ? 4
+                                               : vulkan_type_of(cache);
 }
 
 static VULKAN_LAUNCH(kv_write_alone) {

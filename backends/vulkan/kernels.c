@@ -43,7 +43,8 @@
   }
 
 /* Of KV operands. */
-#define CACHES (FLOATS | ISO_SCHEME_BIT(ISO_SCHEME_Q8_0))
+#define CACHES (MATRIX_CACHES | ISO_SCHEME_BIT(ISO_SCHEME_F8_G128))
+#define MATRIX_CACHES (FLOATS | ISO_SCHEME_BIT(ISO_SCHEME_Q8_0))
 
 /* f32 weights keep f32 products: halves would lose what their files hold. */
 #define MATRIX_WEIGHTS (WEIGHTS & ~ISO_SCHEME_BIT(ISO_SCHEME_F32))
@@ -93,7 +94,7 @@ const iso_kernel vulkan_kernels[] = {
     {.size = sizeof(iso_kernel),
      .op = ISO_OP_PAGED_ATTENTION,
      .name = "paged_attention.matrix",
-     .schemes = CACHES,
+     .schemes = MATRIX_CACHES,
      .activations = FLOATS,
      .layout = ISO_LAYOUT_PLAIN,
      .rank = 1,

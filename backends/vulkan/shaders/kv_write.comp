@@ -5,8 +5,10 @@
 #include "types.glsl"
 #include "groups.glsl"
 #include "rows.glsl"
+#define HAS_FP8_CACHES
 #include "cache.glsl"
 #include "encode_q8_0.glsl"
+#include "reduce.glsl"
 
 layout(constant_id = 1) const uint TYPE_K = 0;
 layout(constant_id = 2) const uint TYPE_V = 0;
@@ -19,10 +21,37 @@ layout(push_constant) uniform Push {
   uint n_tokens, n_heads, page_size, head_dim, value_dim, n_slots;
 };
 
+/* 128 elements, by the whole workgroup: the scale makes the largest magnitude 448. */
+void store_f8_g128(uint64_t block, uint64_t row, uint first, uint type) {
+  const float limit = 1.7014117e38; /* half of the largest float */
+  float peak = 0;
+  for (uint i = gl_LocalInvocationID.x; i < 128; i += WORKGROUP) {
+    float value = abs(load_element(row, first + i, type));
+    peak = is_nan(value) ? peak : max(peak, min(value, limit));
+  }
+  float scale = workgroup_max(peak) / 448.0;
+  if (gl_LocalInvocationID.x == 0)
+    Floats(block).v[0] = scale;
+  for (uint quad = gl_LocalInvocationID.x; quad < 32; quad += WORKGROUP) {
+    uint word = 0;
+    for (uint j = 0; j < 4; j++) {
+      float value = load_element(row, first + 4 * quad + j, type);
+      value = is_nan(value) || scale == 0.0 ? 0.0 : clamp(value, -limit, limit) / scale;
+      word |= float_to_e4m3(value) << 8 * j;
+    }
+    Words(block).v[1 + quad] = word;
+  }
+}
+
 void store_row(uint64_t from, uint64_t to, uint n, uint type, uint cache_type) {
   if (cache_type == CACHE_Q8_0) {
     for (uint block = gl_LocalInvocationID.x; block < n / 32; block += WORKGROUP)
       store_q8_0(to + block * 34, from, block * 32, type);
+    return;
+  }
+  if (cache_type == CACHE_F8_G128) {
+    for (uint i = 0; i < n / 128; i++)
+      store_f8_g128(to + i * 132, from, i * 128, type);
     return;
   }
   for (uint i = gl_LocalInvocationID.x; i < n; i += WORKGROUP)

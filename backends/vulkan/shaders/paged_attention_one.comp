@@ -12,6 +12,7 @@
 #include "functions.glsl"
 #include "groups.glsl"
 #include "rows.glsl"
+#define HAS_FP8_CACHES
 #include "cache.glsl"
 
 layout(constant_id = 1) const uint TYPE_Q = 0;

@@ -307,18 +307,8 @@ Group decode(WeightRow row, uint span, uint j, uint n_columns) {
 }
 
 #elif defined(SCHEME_F8_G128)
-/* Exact whatever the device does with subnormals, and NaN for the codes that are. */
-float e4m3_to_float(uint code) {
-  uint magnitude = code & 0x7fu;
-  float value = magnitude < 8 ? float(magnitude) * 0.001953125 /* 2^-9 */
-                              : uintBitsToFloat((magnitude << 20) + (120u << 23));
-  value = magnitude == 0x7fu ? uintBitsToFloat(0x7fc00000u) : value;
-  return uintBitsToFloat(floatBitsToUint(value) | (code & 0x80u) << 24);
-}
-vec4 e4m3_of(uint word) {
-  return vec4(e4m3_to_float(word & 255u), e4m3_to_float(word >> 8 & 255u),
-              e4m3_to_float(word >> 16 & 255u), e4m3_to_float(word >> 24));
-}
+#include "e4m3.glsl"
+
 Group decode(WeightRow row, uint span, uint j, uint n_columns) {
   uint64_t rest = rest_of(row, span / SPANS);
   uint at = 1 + span % SPANS * 2;
