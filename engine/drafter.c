@@ -188,7 +188,7 @@ iso_status iso_drafter_run(iso_engine *engine) {
   iso_drafter *drafter = &engine->drafter;
   drafter->n_sequences = 0;
   for (size_t r = 0; r < engine->n_requests; r++)
-    for (int32_t s = 0; s < engine->requests[r]->n_sequences; s++) {
+    for (int32_t s = 0; s < iso_engine_request_width(engine->requests[r]); s++) {
       engine_sequence *sequence = &engine->requests[r]->sequences[s];
       sequence->n_proposed = 0;
       if (drafter->n_sequences == drafter->max_sequences || engine->requests[r]->asked.grammar ||

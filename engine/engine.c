@@ -393,41 +393,54 @@ static void stop_thread(iso_engine *engine) {
   pthread_mutex_unlock(&queue->mutex);
 }
 
-/* Waits on the thread, or steps in its place, until nothing is at hand. */
-static void finish_work(iso_engine *engine, double until_us) {
+/* Waits until the thread, if there is one, has nothing at hand. */
+static void wait_for_thread(iso_engine *engine, double until_us) {
   engine_queue *queue = &engine->queue;
   struct timespec until = time_at(until_us);
   pthread_mutex_lock(&queue->mutex);
-  bool has_thread = queue->has_thread;
-  while (has_thread && queue->n_live > 0 &&
+  while (queue->has_thread && queue->n_live > 0 &&
          pthread_cond_timedwait(&queue->idle, &queue->mutex, &until) == 0)
     continue;
-  int32_t n_live = queue->n_live;
   pthread_mutex_unlock(&queue->mutex);
-  for (bool is_busy = true; !has_thread && n_live > 0 && is_busy && iso_engine_now_us() < until_us;)
+}
+
+/* Steps until nothing is at hand, if no thread does. */
+static void step_without_thread(iso_engine *engine, double until_us) {
+  engine_queue *queue = &engine->queue;
+  pthread_mutex_lock(&queue->mutex);
+  bool is_busy = !queue->has_thread && queue->n_live > 0;
+  pthread_mutex_unlock(&queue->mutex);
+  while (is_busy && iso_engine_now_us() < until_us)
     if (step_or_fail(engine, &is_busy) != ISO_OK)
       return;
 }
 
-void iso_engine_drain(iso_engine *engine, uint64_t timeout_us) {
+/* Takes no more requests, waits until `until_us` for those at hand, ends the rest. Several threads
+ * may do so at once: the least patient one ends what the others wait for. */
+static void stop(iso_engine *engine, double until_us) {
   engine_queue *queue = &engine->queue;
   pthread_mutex_lock(&queue->mutex);
   queue->is_closed = true;
   pthread_mutex_unlock(&queue->mutex);
-  /* A century is for ever. */
-  double most = timeout_us < UINT64_C(3000000000000000) ? (double)timeout_us : 3e15;
-  finish_work(engine, iso_engine_now_us() + most);
+  wait_for_thread(engine, until_us);
+  pthread_mutex_lock(&queue->stopping);
+  step_without_thread(engine, until_us);
   stop_thread(engine);
   end_all(engine, ISO_ERROR_CANCELLED, "the engine stopped");
+  pthread_mutex_unlock(&queue->stopping);
+}
+
+void iso_engine_drain(iso_engine *engine, uint64_t timeout_us) {
+  /* A century is for ever. */
+  double most = timeout_us < UINT64_C(3000000000000000) ? (double)timeout_us : 3e15;
+  stop(engine, iso_engine_now_us() + most);
 }
 
 void iso_engine_destroy(iso_engine *engine) {
   if (!engine)
     return;
-  if (engine->queue.exists) {
-    stop_thread(engine);
-    end_all(engine, ISO_ERROR_CANCELLED, "the engine stopped");
-  }
+  if (engine->queue.exists)
+    stop(engine, 0);
   iso_engine_queue_destroy(engine);
   iso_page_pool_destroy(&engine->pool);
   iso_swap_destroy(&engine->swap);

@@ -53,8 +53,10 @@ enum {
   ENGINE_MAX_DRAFTS = 32,
   ENGINE_DRAFT_KINDS = 6
 };
-/* A priority of p counts as coming p times this later: so nobody waits for ever. */
+/* A priority of p counts as coming p times this later, an hour at most: so nobody waits for ever.
+ */
 #define ENGINE_PRIORITY_US INT64_C(10000000)
+enum { ENGINE_MOST_PRIORITY = 360 };
 
 typedef enum engine_sequence_state {
   SEQUENCE_BLOCKED, /* waits for the first sequence to run the prompt that they share */
@@ -162,6 +164,7 @@ enum { ENGINE_LIVE_BUCKETS = 1024 };
 
 /* What other threads touch, under `mutex`. */
 typedef struct engine_queue {
+  pthread_mutex_t stopping; /* held, and taken before the other, by whoever ends the thread */
   pthread_mutex_t mutex;
   pthread_cond_t wake; /* of the engine's thread: something came in */
   pthread_cond_t idle; /* of iso_engine_drain(): nothing is at hand */
@@ -169,8 +172,9 @@ typedef struct engine_queue {
   engine_request *live[ENGINE_LIVE_BUCKETS]; /* submitted and not done, by id; next_live */
   engine_request *commanded;                 /* those with commands; next_command */
   iso_request_id last_id;
-  int32_t n_waiting; /* submitted and not started */
-  int32_t n_live;    /* submitted and not done */
+  int32_t n_waiting;   /* submitted and not started */
+  int32_t n_preempted; /* started, and waiting again for pages */
+  int32_t n_live;      /* submitted and not done */
   bool exists, is_closed, must_stop, has_thread;
   iso_status failure;
   char failure_message[512];
@@ -272,6 +276,10 @@ void iso_engine_request_destroy(engine_request *request);
 /* Ends a request that has not ended by itself, with this thread's sentence for a failure. */
 void iso_engine_request_fail(engine_request *request, iso_status status);
 bool iso_engine_request_is_over(const engine_request *request);
+/* The sequences of which any can run or hold something: one until the prompt is through. */
+static inline int32_t iso_engine_request_width(const engine_request *request) {
+  return request->is_prompt_done ? request->n_sequences : 1;
+}
 
 /* ---- scheduler.c --------------------------------------------------------------------------- */
 

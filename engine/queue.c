@@ -9,6 +9,7 @@ iso_status iso_engine_queue_create(iso_engine *engine) {
   pthread_condattr_t attributes;
   bool ok = pthread_condattr_init(&attributes) == 0 &&
             pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC) == 0 &&
+            pthread_mutex_init(&queue->stopping, NULL) == 0 &&
             pthread_mutex_init(&queue->mutex, NULL) == 0 &&
             pthread_cond_init(&queue->wake, &attributes) == 0 &&
             pthread_cond_init(&queue->idle, &attributes) == 0;
@@ -24,6 +25,7 @@ void iso_engine_queue_destroy(iso_engine *engine) {
   pthread_cond_destroy(&queue->idle);
   pthread_cond_destroy(&queue->wake);
   pthread_mutex_destroy(&queue->mutex);
+  pthread_mutex_destroy(&queue->stopping);
 }
 
 /* ---- Requests by id ------------------------------------------------------------------------ */
@@ -58,8 +60,9 @@ static iso_status push_request(iso_engine *engine, engine_request *request) {
     return iso_fail(queue->failure, "%s", queue->failure_message);
   if (queue->is_closed)
     return iso_fail(ISO_ERROR_BUSY, "the engine is stopping; it takes no new requests");
-  if (queue->n_waiting >= engine->options.max_queue)
-    return iso_fail(ISO_ERROR_BUSY, "%d requests wait already; come again later", queue->n_waiting);
+  int32_t n_waiting = queue->n_waiting + queue->n_preempted;
+  if (n_waiting >= engine->options.max_queue)
+    return iso_fail(ISO_ERROR_BUSY, "%d requests wait already; come again later", n_waiting);
   request->id = ++queue->last_id;
   *find_live(queue, request->id) = request;
   *queue->last = request;
@@ -170,26 +173,33 @@ void iso_engine_take_in(iso_engine *engine) {
   }
 }
 
-static void count_requests(iso_engine *engine) {
+/* Returns how many have lost all their pages and wait for some. */
+static int32_t count_requests(iso_engine *engine) {
   iso_engine_stats *stats = &engine->stats;
+  int32_t n_preempted = 0;
   stats->n_running = stats->n_paused = stats->n_swapped = 0;
   for (size_t i = 0; i < engine->n_requests; i++) {
     const engine_request *request = engine->requests[i];
-    bool swapped = false;
-    for (int32_t s = 0; s < request->n_sequences; s++)
+    bool swapped = false, holds = false;
+    for (int32_t s = 0; s < iso_engine_request_width(request); s++) {
       swapped = swapped || request->sequences[s].swapped.n_slots > 0;
+      holds = holds || request->sequences[s].n_pages > 0;
+    }
+    n_preempted += request->started_us > 0 && !request->is_paused && !holds;
     stats->n_swapped += swapped;
     stats->n_paused += request->is_paused;
     stats->n_running += request->started_us > 0;
   }
   stats->n_pages_cached = engine->pool.n_cached;
   stats->n_pages_used = engine->pool.n_pages - iso_page_pool_available(&engine->pool);
+  return n_preempted;
 }
 
 void iso_engine_publish(iso_engine *engine) {
   engine_queue *queue = &engine->queue;
-  count_requests(engine);
+  int32_t n_preempted = count_requests(engine);
   pthread_mutex_lock(&queue->mutex);
+  queue->n_preempted = n_preempted;
   queue->n_waiting -= engine->n_started;
   queue->n_live -= engine->n_done;
   queue->stats = engine->stats;

@@ -221,7 +221,9 @@ iso_status iso_engine_request_create(const iso_engine *engine, const iso_request
   if (!request)
     return iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory for a request");
   request->submitted_us = iso_engine_now_us();
-  request->order = (int64_t)request->submitted_us + asked.priority * ENGINE_PRIORITY_US;
+  const int32_t most = ENGINE_MOST_PRIORITY, given_priority = asked.priority;
+  int32_t priority = given_priority < -most ? -most : given_priority > most ? most : given_priority;
+  request->order = (int64_t)request->submitted_us + priority * ENGINE_PRIORITY_US;
   if (asked.timeout_us)
     request->deadline_us = request->submitted_us + (double)asked.timeout_us;
   request->length_limit = limit;

@@ -62,7 +62,7 @@ static engine_sequence *find_victim(const iso_engine *engine, place self, int32_
   victim_class best_class = VICTIM_NONE;
   *out_pages = 0;
   for (size_t r = 0; r < engine->n_requests; r++)
-    for (int32_t s = 0; s < engine->requests[r]->n_sequences; s++) {
+    for (int32_t s = 0; s < iso_engine_request_width(engine->requests[r]); s++) {
       if (r == self.request && s == self.sequence)
         continue;
       engine_sequence *victim = &engine->requests[r]->sequences[s];
@@ -278,7 +278,7 @@ static void begin(iso_engine *engine) {
   engine->n_drafting = 0;
   engine->n_prompt_rows = 0;
   for (size_t r = 0; r < engine->n_requests; r++)
-    for (int32_t s = 0; s < engine->requests[r]->n_sequences; s++) {
+    for (int32_t s = 0; s < iso_engine_request_width(engine->requests[r]); s++) {
       engine_sequence *sequence = &engine->requests[r]->sequences[s];
       sequence->is_placed = false;
       if (!is_runnable(engine, sequence))
@@ -313,7 +313,7 @@ iso_status iso_engine_schedule(iso_engine *engine) {
                .prompt_left = prompt_rows(engine),
                .logit_rows_left = engine->max_logit_rows - engine->max_sequences};
   for (size_t r = 0; r < engine->n_requests; r++)
-    for (int32_t s = 0; s < engine->requests[r]->n_sequences; s++) {
+    for (int32_t s = 0; s < iso_engine_request_width(engine->requests[r]); s++) {
       engine_sequence *sequence = &engine->requests[r]->sequences[s];
       place at = {r, s};
       if (engine->batch.n == engine->max_sequences)

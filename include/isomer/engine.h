@@ -68,7 +68,7 @@ typedef struct iso_engine_options {
   uint64_t swap_memory_bytes; /* host memory for pages of preempted requests; 0: they recompute */
   bool no_prefix_cache;
   iso_batching batching;
-  int32_t max_queue; /* requests that wait; 0: 1,024 */
+  int32_t max_queue; /* requests that wait, for the first time or again; 0: 1,024 */
   iso_speculation speculation;
   int32_t max_draft_tokens;     /* a step; adapts below it to the acceptance seen; 0: 8 */
   const iso_model *draft_model; /* DRAFT only; outlives the engine */
@@ -196,7 +196,8 @@ typedef struct iso_request {
   int32_t n_logit_bias;
   iso_grammar *grammar; /* the answer keeps to it, and ends where it does; NULL: none. Not with
                            beams, ignore_end or min_tokens; drafts are not used */
-  int32_t priority;     /* lower runs first; equal ones by arrival. No request starves */
+  int32_t priority;    /* lower runs first, by 10 s each, an hour at most; equal ones by arrival. No
+                          request starves */
   uint64_t timeout_us;  /* since submission; 0: none */
   uint64_t cache_key;   /* prefixes are shared only among equal keys: adapters, tenants */
   bool no_prefix_cache;
@@ -223,7 +224,8 @@ ISO_MUST_CHECK ISO_API iso_status iso_engine_step(iso_engine *engine, bool *out_
 /* Gives the engine a thread that steps while there is work and sleeps otherwise. */
 ISO_MUST_CHECK ISO_API iso_status iso_engine_start(iso_engine *engine);
 /* No new requests (ISO_ERROR_BUSY); not from a callback. Waits up to timeout_us for those at hand,
- * then cancels the rest, and ends the thread. */
+ * then cancels the rest, and ends the thread; steps in its place where there is none, so that nobody
+ * else may then. Several threads may drain at once: the first whose time is over ends the rest. */
 ISO_API void iso_engine_drain(iso_engine *engine, uint64_t timeout_us);
 
 /* A snapshot; counters run since creation. */

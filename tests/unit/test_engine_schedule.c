@@ -236,6 +236,67 @@ static void test_queue_full(void **state) {
   iso_engine_destroy(engine);
 }
 
+/* Each request takes the place of those before, which wait again: they count as such. */
+static void test_queue_full_of_preempted(void **state) {
+  (void)state;
+  enum { QUEUE = 6, MANY = 4 * QUEUE };
+  iso_engine_options options = case_options();
+  options.max_queue = QUEUE;
+  options.runtime.n_pages = 8;
+  options.runtime.max_sequences = 2;
+  iso_engine *engine = make_engine(model, &options);
+  int32_t prompt[CASE_CONTEXT];
+  fill_prompt(prompt, 100, 1);
+  memset(out, 0, sizeof out);
+  iso_request request = case_request(prompt, 100, 4);
+  int n = 0;
+  for (; n < MANY; n++) {
+    bool is_busy;
+    request.priority = -n;
+    request.context = &out[n];
+    if (iso_engine_submit(engine, &request, &out[n].id) != ISO_OK)
+      break;
+    CHECK(iso_engine_step(engine, &is_busy));
+  }
+  assert_in_range(n, QUEUE, QUEUE + 2);
+  run_all(engine);
+  for (int i = 0; i < n; i++)
+    assert_int_equal(out[i].n_done, 1);
+  submit(engine, request, &out[n]);
+  run_all(engine);
+  assert_idle(engine);
+  iso_engine_destroy(engine);
+}
+
+/* However urgent those are that come later: some day they are not before it. */
+static void test_no_priority_is_for_ever(void **state) {
+  (void)state;
+  iso_engine *engine = make_engine(model, NULL);
+  int32_t prompt[4];
+  fill_prompt(prompt, 4, 1);
+  memset(out, 0, sizeof out);
+  static const int32_t priorities[] = {INT32_MIN, -100000, -360, 0, 360, INT32_MAX};
+  enum { N_PRIORITIES = sizeof priorities / sizeof *priorities };
+  bool is_busy;
+  for (int i = 0; i < N_PRIORITIES; i++) {
+    iso_request request = case_request(prompt, 4, 4);
+    request.priority = priorities[N_PRIORITIES - 1 - i];
+    submit(engine, request, &out[i]);
+  }
+  CHECK(iso_engine_step(engine, &is_busy));
+  int64_t hour = INT64_C(3600) * 1000000, plain = 0;
+  for (size_t i = 0; i < engine->n_requests; i++)
+    if (engine->requests[i]->asked.priority == 0)
+      plain = engine->requests[i]->order;
+  for (size_t i = 0; i < engine->n_requests; i++) {
+    int64_t apart = engine->requests[i]->order - plain;
+    assert_true(apart > -hour - 1000000 && apart < hour + 1000000);
+  }
+  run_all(engine);
+  assert_idle(engine);
+  iso_engine_destroy(engine);
+}
+
 /* Commands are taken whatever waits, however many there are, and make room. */
 static void test_flood_of_commands(void **state) {
   (void)state;
@@ -389,6 +450,48 @@ static void test_deadline(void **state) {
   iso_engine_destroy(engine);
 }
 
+/* Asks again for as long as it is let. */
+typedef struct insistent {
+  iso_engine *engine;
+  int32_t prompt[4];
+  int n_submitted, n_done, n_refused;
+} insistent;
+
+static iso_flow ask_again(void *context, const iso_event *event) {
+  insistent *self = context;
+  if (event->kind != ISO_EVENT_DONE)
+    return ISO_FLOW_CONTINUE;
+  self->n_done++;
+  iso_request request = case_request(self->prompt, 4, 4);
+  request.on_event = ask_again;
+  request.context = self;
+  iso_status status = iso_engine_submit(self->engine, &request, NULL);
+  self->n_submitted += status == ISO_OK;
+  self->n_refused += status == ISO_ERROR_BUSY;
+  return ISO_FLOW_CONTINUE;
+}
+
+/* Whoever asks once more when told that the engine goes is refused, not forgotten. */
+static void test_asking_again_at_the_end(void **state) {
+  (void)state;
+  for (int kind = 0; kind < 3; kind++) {
+    insistent self = {.engine = make_engine(model, NULL), .n_submitted = 3};
+    fill_prompt(self.prompt, 4, 1);
+    iso_request request = case_request(self.prompt, 4, 4);
+    request.on_event = ask_again;
+    request.context = &self;
+    for (int i = 0; i < 3; i++)
+      CHECK(iso_engine_submit(self.engine, &request, NULL));
+    if (kind == 1)
+      iso_engine_drain(self.engine, 0);
+    else if (kind == 2)
+      CHECK(iso_engine_start(self.engine));
+    iso_engine_destroy(self.engine);
+    assert_int_equal(self.n_done, self.n_submitted);
+    assert_in_range(self.n_refused, 1, 3);
+  }
+}
+
 static void test_destroy_ends_everything(void **state) {
   (void)state;
   iso_engine *engine = make_engine(model, NULL);
@@ -418,6 +521,8 @@ int main(void) {
       cmocka_unit_test(test_priority_and_arrival),
       cmocka_unit_test(test_priority_takes_pages),
       cmocka_unit_test(test_queue_full),
+      cmocka_unit_test(test_queue_full_of_preempted),
+      cmocka_unit_test(test_no_priority_is_for_ever),
       cmocka_unit_test(test_flood_of_commands),
       cmocka_unit_test(test_cancel_at_any_step),
       cmocka_unit_test(test_cancel_from_the_callback),
@@ -425,6 +530,7 @@ int main(void) {
       cmocka_unit_test(test_paused_pages_are_taken),
       cmocka_unit_test(test_deadline),
       cmocka_unit_test(test_destroy_ends_everything),
+      cmocka_unit_test(test_asking_again_at_the_end),
   };
   return cmocka_run_group_tests(tests, open_model, close_model);
 }

@@ -233,11 +233,40 @@ static void test_deadline_while_asleep(void **state) {
   iso_engine_destroy(engine);
 }
 
+/* Several threads drain at once: one is patient, others are not. */
+static void *drain(void *context) {
+  iso_engine_drain(context, 0);
+  return NULL;
+}
+
+static void test_drains_at_once(void **state) {
+  (void)state;
+  for (int round = 0; round < 8; round++) {
+    static client self;
+    pthread_t threads[N_THREADS];
+    int32_t prompt[CASE_CONTEXT];
+    iso_engine *engine = make_engine(model, NULL);
+    self = (client){.engine = engine, .random = (uint32_t)round};
+    for (int i = 0; i < 6; i++) {
+      iso_request request = random_request(&self, prompt);
+      CHECK(iso_engine_submit(engine, &request, NULL));
+    }
+    CHECK(iso_engine_start(engine));
+    for (int i = 0; i < N_THREADS; i++)
+      assert_int_equal(pthread_create(&threads[i], NULL, drain, engine), 0);
+    iso_engine_drain(engine, 60000000);
+    for (int i = 0; i < N_THREADS; i++)
+      pthread_join(threads[i], NULL);
+    assert_int_equal(self.n_done, 6);
+    assert_idle(engine);
+    iso_engine_destroy(engine);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_many_threads),
-      cmocka_unit_test(test_cancel_stress),
-      cmocka_unit_test(test_drain_times_out),
+      cmocka_unit_test(test_many_threads),          cmocka_unit_test(test_cancel_stress),
+      cmocka_unit_test(test_drain_times_out),       cmocka_unit_test(test_drains_at_once),
       cmocka_unit_test(test_deadline_while_asleep),
   };
   return cmocka_run_group_tests(tests, open_model, close_model);
