@@ -63,9 +63,9 @@ def main():
 
     def batch(lines, *options):
         def work(times):
-            # Of many longer answers; of one the same again.
-            repeated = ([dict(line, max_tokens=line["max_tokens"] * times) for line in lines] if len(lines) > 1
-                        else lines * times)
+            # Of many at once longer answers; of one after another the same again.
+            repeated = (lines * times if one[1] in options
+                        else [dict(line, max_tokens=line["max_tokens"] * times) for line in lines])
             with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as source:
                 source.write("".join(json.dumps(line) + "\n" for line in repeated))
                 source.flush()
@@ -77,14 +77,16 @@ def main():
         work(1)
         return float(re.search(r"([\d.]+) output tokens/s", done[-1].stderr).group(1))
 
+    one = ("--max-sequences", "1")
+    again = 4  # requests, one after another, as a server has them: the prompt's time counts once
     many = [{"prompt": f"Once {i}", "max_tokens": tokens, "ignore_end": True} for i in range(n)]
     greedy = [dict(line, temperature=0) for line in many]
     plain = [dict(line, temperature=1, top_k=0, top_p=1, min_p=0) for line in many]
     repeats = [{"src": "Repeat this text word for word, then summarise it:\n" + TEXT, "max_tokens": 200,
-                "temperature": 0}]
+                "temperature": 0}] * again
+    copies = [{"src": "Repeat this text word for word:\n" + TEXT, "max_tokens": 200, "temperature": 0}] * again
     wild = [{"prompt": "Once upon a time", "max_tokens": 200, "ignore_end": True, "temperature": 1.5,
-             "top_k": 0, "top_p": 1, "min_p": 0, "seed": 3}]
-    one = ("--max-sequences", "1")
+             "top_k": 0, "top_p": 1, "min_p": 0, "seed": 3}] * again
     wide = ("--max-sequences", n)
     cases = {
         "raw decode (isomer bench)": raw,
@@ -94,6 +96,8 @@ def main():
         "requests, greedy, no prefix cache": lambda: batch(greedy, *wide, "--no-prefix-cache"),
         "one that repeats its prompt": lambda: batch(repeats, *one),
         "the same with n-gram drafts": lambda: batch(repeats, *one, "--speculation", "ngram"),
+        "one that copies its prompt": lambda: batch(copies, *one),
+        "that copy with n-gram drafts": lambda: batch(copies, *one, "--speculation", "ngram"),
         "one of random text": lambda: batch(wild, *one),
         "that with n-gram drafts": lambda: batch(wild, *one, "--speculation", "ngram"),
     }
