@@ -30,9 +30,17 @@ uint64_t iso_activations_bytes(const iso_product_kernel *kernel, int64_t rows, i
 }
 
 iso_activations iso_activations_at(const iso_product_kernel *kernel, void *memory, int64_t rows,
-                                   int64_t elements, int64_t stretch) {
-  iso_activations result = {.values = memory, .elements = elements, .stretch = stretch};
+                                   int64_t elements, bool few) {
+  iso_activations result = {.values = memory, .elements = elements, .few = few};
   result.rows = padded_rows(kernel, rows);
+  result.panel_rows = kernel->panel_rows;
+  result.stretch = kernel->stretch_elements;
+  if (few)
+    result.stretch = elements;
+  if (few && rows > 0) {
+    int64_t panels = (rows + kernel->few_panel_rows - 1) / kernel->few_panel_rows;
+    result.panel_rows = (rows + panels - 1) / panels;
+  }
   uint64_t entries = (uint64_t)result.rows * (uint64_t)elements;
   uint8_t *scales = result.values + value_bytes(kernel, entries);
   result.scales = (float *)(void *)scales;
@@ -46,7 +54,7 @@ iso_panel iso_activations_panel(const iso_product_kernel *kernel,
   int64_t stretch = rest < activations->stretch ? rest : activations->stretch;
   int64_t first = element * activations->rows + row * stretch;
   iso_panel panel = {.values = activations->values + first * kernel->value_bytes};
-  panel.rows = rows < kernel->panel_rows ? rows : kernel->panel_rows;
+  panel.rows = rows < activations->panel_rows ? rows : activations->panel_rows;
   if (kernel->sub_shift) {
     panel.scales = activations->scales + first / ISO_ACTIVATION_BLOCK;
     panel.corrections = activations->corrections + (first >> kernel->sub_shift);
@@ -57,7 +65,7 @@ iso_panel iso_activations_panel(const iso_product_kernel *kernel,
 /* Calls PREPARE for each stretch of a row. */
 #define PREPARE_STRETCHES(PREPARE, kernel, activations, row, x)                                    \
   do {                                                                                             \
-    int64_t in_panel_ = (row) % (kernel)->panel_rows, all_ = (activations)->elements;              \
+    int64_t in_panel_ = (row) % (activations)->panel_rows, all_ = (activations)->elements;         \
     for (int64_t k_ = 0; k_ < all_; k_ += (activations)->stretch) {                                \
       int64_t rest_ = all_ - k_;                                                                   \
       iso_panel panel_ = iso_activations_panel(kernel, activations, (row)-in_panel_, k_);          \

@@ -9,9 +9,11 @@
 #define MIN_CHUNK_ROWS 32
 /* Items a thread should get at least, so that threads end together. */
 #define ITEMS_PER_THREAD 8
-/* Weight bytes that are worth waking one more thread for, and those of an item with few rows. */
+/* Weight bytes that are worth waking one more thread for, and those of an item with one row. With
+ * more an item takes longer and may be smaller, down to that share. */
 #define BYTES_PER_THREAD (INT64_C(16) << 10)
 #define BYTES_PER_ITEM (INT64_C(32) << 10)
+#define MAX_ITEM_SHARE 8
 /* Activations up to this are prepared by every thread for itself: cheaper than to wait. */
 #define PRIVATE_ELEMENTS 16384
 /* Results of a row that are stored at once, when there are few rows: whole groups. */
@@ -94,16 +96,16 @@ static bool is_few(const iso_product *product, const iso_product_segment *segmen
   return segment->rows <= product->kernel->few_rows;
 }
 
+static bool asks_ahead(const iso_product *product, const iso_product_segment *segment) {
+  return is_few(product, segment) &&
+         (product->asks_ahead || segment->rows >= product->kernel->ahead_rows);
+}
+
 static iso_activations activations_of(const product_worker *worker,
                                       const iso_product_segment *segment) {
   const iso_product *product = worker->job->product;
-  int64_t elements = product->shape.elements;
-  bool few = is_few(product, segment);
-  iso_activations activations = iso_activations_at(
-      product->kernel, worker->activations + segment->activation_offset, segment->rows, elements,
-      few ? elements : product->kernel->stretch_elements);
-  activations.few = few;
-  return activations;
+  return iso_activations_at(product->kernel, worker->activations + segment->activation_offset,
+                            segment->rows, product->shape.elements, is_few(product, segment));
 }
 
 /* ---- Rows in and out ------------------------------------------------------------------------ */
@@ -147,19 +149,20 @@ static void store_row(const iso_product *product, int64_t row, int64_t first, in
 static void prepare_panels(const product_worker *worker, uint32_t thread, uint32_t n_threads) {
   const product_job *job = worker->job;
   const iso_product *product = job->product;
-  int64_t panel_rows = product->kernel->panel_rows, panels = 0, begin, end;
+  int64_t panels = 0, begin, end;
   for (int64_t s = 0; s < product->n_segments; s++)
-    panels += parts(product->segments[s].rows, panel_rows);
+    panels +=
+        parts(product->segments[s].rows, activations_of(worker, &product->segments[s]).panel_rows);
   if (job->private_activations)
     thread = 0, n_threads = 1;
   iso_cpu_share(panels, 1, thread, n_threads, &begin, &end);
   float *buffer = (float *)(void *)worker->scratch;
   for (int64_t s = 0, panel = 0; s < product->n_segments && panel < end; s++) {
     const iso_product_segment *segment = &product->segments[s];
-    int64_t count = parts(segment->rows, panel_rows);
+    iso_activations activations = activations_of(worker, segment);
+    int64_t panel_rows = activations.panel_rows, count = parts(segment->rows, panel_rows);
     int64_t row = most(0, begin - panel) * panel_rows;
     int64_t row_end = least(segment->rows, (end - panel) * panel_rows);
-    iso_activations activations = activations_of(worker, segment);
     for (; row < row_end; row++)
       prepare_row(product, &activations, row, segment->first + row, buffer);
     panel += count;
@@ -176,17 +179,20 @@ static void run_few(const product_worker *worker, const iso_product_segment *seg
   const iso_product_kernel *kernel = product->kernel;
   const iso_packed_shape *shape = &product->shape;
   iso_activations activations = activations_of(worker, segment);
-  const uint8_t *end =
-      product->asks_ahead ? segment->weight + (uint64_t)group_end * shape->group_bytes : NULL;
+  const uint8_t *end = asks_ahead(product, segment)
+                           ? segment->weight + (uint64_t)group_end * shape->group_bytes
+                           : NULL;
   /* One group at a time stays in the caches for all panels. */
-  int64_t step = segment->rows > kernel->panel_rows ? 1 : STORE_FEATURES / shape->group_rows;
+  int64_t step = segment->rows > activations.panel_rows ? 1 : STORE_FEATURES / shape->group_rows;
   float out[ISO_MAX_PANEL_ROWS][STORE_FEATURES];
   for (; group < group_end; group += step) {
     int64_t count = least(step, group_end - group);
-    for (int64_t row = 0; row < segment->rows; row += kernel->panel_rows) {
+    for (int64_t row = 0; row < segment->rows; row += activations.panel_rows) {
       iso_panel panel = iso_activations_panel(kernel, &activations, row, 0);
-      panel.end = end;
-      panel.jump = end ? next - end : 0;
+      if (end && row == 0) {
+        panel.end = end;
+        panel.jump = next - end;
+      }
       kernel->few(shape, segment->weight + (uint64_t)group * shape->group_bytes, count, &panel,
                   out[0], STORE_FEATURES);
       for (int64_t r = 0; r < panel.rows; r++)
@@ -383,8 +389,9 @@ static void cut_segment(const iso_product *product, iso_product_segment *segment
   const iso_packed_shape *shape = &product->shape;
   if (is_few(product, segment)) {
     segment->item_rows = segment->rows;
+    int64_t item_bytes = BYTES_PER_ITEM / most(1, least(segment->rows, MAX_ITEM_SHARE));
     segment->item_groups =
-        most(parts(BYTES_PER_ITEM, (int64_t)shape->group_bytes), shape->groups / items_wanted);
+        most(parts(item_bytes, (int64_t)shape->group_bytes), shape->groups / items_wanted);
   } else {
     int64_t chunks = parts(segment->rows, MAX_CHUNK_ROWS);
     segment->item_groups = item_groups_of(product->kernel);
@@ -487,7 +494,7 @@ static void product_task(void *context, uint32_t thread, uint32_t n_threads) {
   /* An item that codes are asked for is taken before the one before it is done. */
   for (int64_t item = take_item(job), next; item < job->n_items; item = next) {
     segment = segment_of(product, segment, item);
-    bool early = product->asks_ahead && is_few(product, segment);
+    bool early = asks_ahead(product, segment);
     next = early ? take_item(job) : job->n_items;
     run_item(&worker, segment, item, next);
     if (!early)

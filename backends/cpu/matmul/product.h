@@ -15,14 +15,16 @@
  * Both add the same terms in the same order with the same roundings, so that a row's result does
  * not depend on how many rows came with it, bit for bit, within one kernel.
  *
- * Activations lie in panels of panel_rows (4, or 32 of the tile kernels), the last one of what is
- * left. The part of a panel of R rows that belongs to a stretch of S elements holds
+ * Activations lie in panels, the last one of what is left: of panel_rows (4, or 32 of the tile
+ * kernels), or for `few` of as few panels as few_panel_rows allow, all about equally high. The part
+ * of a panel of R rows that belongs to a stretch of S elements holds
  *   values       [S / 4][R][4] of 15 bits for quantized weights: as int16, the second and third of
  *                four in each other's place, or the high planes of the four as int8 and then
- *                their low planes; or of 8 bits, as int8; [S][R] f32 for float weights; tiles_amx.c
- * and tiles8_amx.c have their own scales       [S / 32][R] f32: a value (128 high + low) times its
- * scale is the activation corrections  [S / 2^sub_shift][R]: int32 -offset * sum(values) that
- * integer sums start from, or f32 scale * sum(values) that multiplies the minimum; whichever the
+ *                their low planes; or of 8 bits, as int8; [S][R] f32 for float weights;
+ *                tiles_amx.c and tiles8_amx.c have their own
+ *   scales       [S / 32][R] f32: a value (128 high + low) times its scale is the activation
+ *   corrections  [S / 2^sub_shift][R]: int32 -offset * sum(values) that integer sums start
+ *                from, or f32 scale * sum(values) that multiplies the minimum; whichever the
  *                scheme needs.
  * Parts of one stretch lie next to each other, panel by panel, then come those of the next
  * stretch: the order in which a tile uses them. Where rows are few, one stretch is all.
@@ -55,7 +57,7 @@ typedef struct iso_panel {
 
 /* How far ahead `few` asks for codes, to the second-level cache: what a core's share of memory
  * brings in some times its latency. 4 and 16 KiB measured the same. */
-#define ISO_FEW_AHEAD 8192
+#define ISO_FEW_AHEAD 10240
 
 /* Where the codes lie that are read so much later than those at `at`, or NULL. */
 static inline const uint8_t *iso_few_ahead(const iso_panel *panel, const uint8_t *at) {
@@ -120,7 +122,8 @@ typedef struct iso_product_call {
 typedef void (*iso_product_many)(const iso_product_call *call);
 
 struct iso_product_kernel {
-  uint32_t panel_rows;       /* at most ISO_MAX_PANEL_ROWS */
+  uint32_t panel_rows;       /* of `many`; at most ISO_MAX_PANEL_ROWS */
+  uint32_t few_panel_rows;   /* of `few`, at most; at most that too */
   bool whole_panels;         /* the last panel has room for panel_rows too */
   uint32_t call_rows;        /* rows, whole panels, that `many` takes at a time; 0: panel_rows */
   uint32_t value_bytes;      /* of an activation: 1 or 2 of quantized ones, 4 of f32 */
@@ -128,6 +131,8 @@ struct iso_product_kernel {
   int32_t offset;            /* quantized: what codes are stored plus; 0 where `minimum` */
   bool minimum;              /* quantized: the scheme has minimums */
   uint32_t few_rows;         /* up to which `few` is faster than `many` */
+  uint32_t ahead_rows;       /* from which `few` multiplies for longer than a CPU's own prefetcher
+                              * reaches ahead: codes are asked for on every CPU */
   uint32_t tile_groups;      /* groups of a tile */
   uint32_t item_tiles;       /* tiles that go through a stretch together; 0: one */
   uint32_t stretch_elements; /* that `expand` and `many` take at a time, at most */
@@ -189,7 +194,8 @@ typedef struct iso_activations {
   uint8_t *values;
   float *scales;
   int32_t *corrections;
-  int64_t rows;     /* with those that fill up the last panel */
+  int64_t rows; /* with those that fill up the last panel */
+  int64_t panel_rows;
   int64_t elements; /* K */
   int64_t stretch;  /* elements of a stretch */
   bool few;         /* for the kernel's `few` */
@@ -197,11 +203,10 @@ typedef struct iso_activations {
 
 /* Bytes of the prepared activations, a multiple of 64; monotonic in rows. */
 uint64_t iso_activations_bytes(const iso_product_kernel *kernel, int64_t rows, int64_t elements);
-/* Lays them out in `memory` (64-byte aligned), in stretches of `stretch` elements: a multiple of
- * 32, or all of them. */
+/* Lays them out in `memory` (64-byte aligned): for `few`, or in stretches for `many`. */
 iso_activations iso_activations_at(const iso_product_kernel *kernel, void *memory, int64_t rows,
-                                   int64_t elements, int64_t stretch);
-/* The panel of rows from `row` (a multiple of panel_rows) on, for the stretch from `element` (a
+                                   int64_t elements, bool few);
+/* The panel of rows from `row` (a multiple of its panel_rows) on, for the stretch from `element` (a
  * multiple of the stretch) on. */
 iso_panel iso_activations_panel(const iso_product_kernel *kernel,
                                 const iso_activations *activations, int64_t row, int64_t element);
@@ -232,7 +237,7 @@ typedef struct iso_product {
   /* Row i of the product reads row x_rows[i] of x and writes row y_rows[i] of y; NULL: i. */
   const int32_t *x_rows, *y_rows;
   int64_t rows;
-  bool asks_ahead; /* for the codes of few rows; see iso_device */
+  bool asks_ahead; /* for the codes of few rows, however few; see iso_device */
   iso_product_segment *segments;
   int64_t n_segments;
   uint8_t *workspace; /* iso_product_bytes() */

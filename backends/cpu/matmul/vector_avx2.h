@@ -12,6 +12,7 @@
 #define VEC_INTEGER_TILE 2
 #define VEC_FLOAT_TILE 2
 #define VEC_FEW_ROWS 1
+#define VEC_FEW_PANEL_ROWS 1
 #define VEC_QUANTIZE iso_avx2_quantize_words
 #define VEC_QUAD_BYTES 8
 /* Codes that vec_few_dot takes as bytes want other activations than vec_dot does. */

@@ -17,8 +17,10 @@
 /* Vectors of accumulators a tile of 4 activation rows holds in registers. */
 #define VEC_INTEGER_TILE 2
 #define VEC_FLOAT_TILE 4
-/* Up to how many rows a group is streamed for each panel: more rows need more registers. */
-#define VEC_FEW_ROWS 16
+/* Up to how many rows a group is streamed for each panel, and how many rows such a panel has at
+ * most: as many as registers hold sums for. */
+#define VEC_FEW_ROWS 64
+#define VEC_FEW_PANEL_ROWS 6
 #define VEC_LOAD_ROW iso_avx512_load_row
 #define VEC_STORE_ROW iso_avx512_store_row
 typedef __m512i vec;
