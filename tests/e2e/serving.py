@@ -148,7 +148,7 @@ class Server:
         rows = (line.rsplit(" ", 1) for line in self.get("/metrics").splitlines() if line[0] != "#")
         return {name: float(value) for name, value in rows}
 
-    def wait_for(self, condition, seconds=30, what="the condition"):
+    def wait_for(self, condition, seconds=90, what="the condition"):
         """Until condition(metrics) holds."""
         end = time.monotonic() + seconds
         while True:
@@ -158,7 +158,7 @@ class Server:
             assert time.monotonic() < end, (what, {k: v for k, v in metrics.items() if "engine" in k})
             time.sleep(0.02)
 
-    def wait_until_idle(self, seconds=30):
+    def wait_until_idle(self, seconds=90):
         """No request is left anywhere, and every page is free or only kept for its prefix."""
         return self.wait_for(lambda m: m["isomer_engine_running"] == 0 and m["isomer_engine_waiting"] == 0
                              and m["isomer_engine_pages_used"] == 0 and m["isomer_http_exchanges"] == 1,

@@ -24,9 +24,9 @@ COMPLETIONS = "/v1/completions"
 N_CONNECTIONS = int(os.environ.get("ISOMER_TEST_CONNECTIONS", "10000"))
 CANCEL_SECONDS = float(os.environ.get("ISOMER_TEST_CANCEL_SECONDS", "6"))
 LONG = {"prompt": "a", "max_tokens": 16000, "ignore_eos": True, "seed": 1}
-# How long the server may take to answer a health request while others misbehave; a shared machine
-# with two cores runs the server's and the test's threads.
-PATIENCE = 2.0
+# How long the server may take to answer a health request while others misbehave: less than it waits
+# for those others, however busy the machine is.
+PATIENCE = 20.0
 
 
 def post_bytes(body):
@@ -244,7 +244,7 @@ class Abuse(unittest.TestCase):
 
         def client(number):
             rng = random.Random(number)
-            while time.monotonic() < end and not faults:
+            while (time.monotonic() < end or min(counts.values()) <= 5) and not faults:
                 which, stream = rng.randrange(len(bodies)), rng.random() < 0.5
                 try:
                     if rng.random() < 0.5:
@@ -297,12 +297,6 @@ class Abuse(unittest.TestCase):
         self.assertEqual(answers, [expected] * 4)
 
     def test_slow_readers_stop_only_themselves(self):
-        def timed():
-            start = time.monotonic()
-            self.server.post(COMPLETIONS, {"prompt": "c", "max_tokens": 400, "ignore_eos": True, "seed": 2})
-            return time.monotonic() - start
-        timed()
-        alone = min(timed() for _ in range(3))
         before = self.server.memory()
         slow = []
         for number in range(3):
@@ -315,16 +309,23 @@ class Abuse(unittest.TestCase):
             while not stop.wait(1):
                 for connection in slow:
                     connection.recv(1)
-        sipper = threading.Thread(target=sip)
+        sipper = threading.Thread(target=sip, daemon=True)
+        self.addCleanup(stop.set)
         sipper.start()
         self.server.wait_for(lambda m: m["isomer_engine_paused"] >= 3, 90, "three paused requests")
         for _ in range(3):
             self.check_alive()
             self.check_serves()
         self.assertLess(self.server.memory() - before, 64 << 20)
-        beside = min(timed() for _ in range(3))
-        print(f"an answer alone {alone * 1e3:.0f} ms, beside three who read a byte a second {beside * 1e3:.0f} ms")
-        self.assertLess(beside, 2 * alone + 0.1)  # they do not run: their share is nothing
+        # Once what lies between is full they do not run: all that is made meanwhile is made for others.
+        for _ in range(100):
+            made = self.server.metrics()["isomer_engine_output_tokens_total"]
+            self.server.post(COMPLETIONS, {"prompt": "c", "max_tokens": 400, "ignore_eos": True, "seed": 2})
+            made = self.server.metrics()["isomer_engine_output_tokens_total"] - made
+            if made < 400 + 50:
+                break
+        self.assertLess(made, 400 + 50)
+        self.assertGreaterEqual(self.server.metrics()["isomer_engine_paused"], 3)
         stop.set()
         sipper.join()
         # Those who read again get all of it.

@@ -4,7 +4,6 @@ import asyncio
 import json
 import pathlib
 import threading
-import time
 import unittest
 from typing import Annotated, Literal, Optional
 
@@ -158,15 +157,11 @@ class OpenAI(unittest.TestCase):
 
     def test_prefix_cache_saves_the_second_prompt(self):
         prompt = "The quick brown fox jumps over the lazy dog again. " * 140
-        times, cached = [], []
+        cached = []
         for question in ("What jumps?", "What is lazy?"):
-            start = time.monotonic()
             answer = self.chat(hello(prompt + question), max_tokens=1)
-            times.append(time.monotonic() - start)
             cached.append(answer.usage.prompt_tokens_details.cached_tokens)
-        print(f"{answer.usage.prompt_tokens} prompt tokens, {cached[1]} cached: {times[0]:.2f} s, then {times[1]:.2f} s")
         self.assertGreater(cached[1], 0.9 * answer.usage.prompt_tokens)
-        self.assertLess(times[1], 0.5 * times[0])
 
     def test_tools_reach_the_template(self):
         """SmolLM2's template has no place for tools: they are taken, and change nothing."""
