@@ -11,6 +11,8 @@
 #define VEC_LANES 8
 #define VEC_INTEGER_TILE 2
 #define VEC_FLOAT_TILE 2
+/* 16 KiB: half of the first-level cache of CPUs that have no AVX-512. */
+#define VEC_FLOAT_STRETCH 64
 #define VEC_FEW_ROWS 1
 #define VEC_FEW_PANEL_ROWS 1
 #define VEC_QUANTIZE iso_avx2_quantize_words
