@@ -56,7 +56,7 @@ typedef struct iso_panel {
 } iso_panel;
 
 /* How far ahead `few` asks for codes, to the second-level cache: what a core's share of memory
- * brings in some times its latency. 4 and 16 KiB measured the same. */
+ * brings in some times its latency. No multiple of a page: README.md has what was measured. */
 #define ISO_FEW_AHEAD 10240
 
 /* Where the codes lie that are read so much later than those at `at`, or NULL. */
