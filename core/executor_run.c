@@ -237,8 +237,8 @@ static iso_status wait_for(iso_open_device *device, iso_open_device *other) {
   return device->queue_table.wait(device->queue, other->queue, value);
 }
 
-/* Between devices of one backend: on the device, behind the source's work, and before the source
- * may write there again. */
+/* Between devices of one backend that can: on the device, behind the source's work, and before the
+ * source may write there again. */
 static iso_status copy_directly(executor_device *source, executor_device *target,
                                 const executor_step *step) {
   ISO_TRY(wait_for(target->open, source->open));
@@ -268,7 +268,8 @@ static iso_status copy(iso_executor *executor, const executor_step *step) {
   executor_device *target = &executor->devices[step->plan->device];
   if (step->copy_bytes == 0)
     return ISO_OK;
-  return source->open->backend == target->open->backend
+  return source->open->backend == target->open->backend &&
+                 (target->open->info.features & ISO_FEATURE_PEER_COPY)
              ? copy_directly(source, target, step)
              : copy_through_host(executor, source, target, step);
 }

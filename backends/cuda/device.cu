@@ -55,7 +55,8 @@ static void describe(const cudaDeviceProp &card, iso_device_info *out) {
   out->subgroup_width = (uint32_t)card.warpSize;
   out->n_units = (uint32_t)card.multiProcessorCount;
   int generation = card.major * 10 + card.minor;
-  out->features = ISO_FEATURE_FP16 | ISO_FEATURE_INT8_DOT | ISO_FEATURE_MATRIX_UNIT;
+  out->features = ISO_FEATURE_FP16 | ISO_FEATURE_INT8_DOT | ISO_FEATURE_MATRIX_UNIT |
+                  ISO_FEATURE_PEER_COPY;
   if (generation >= 80)
     out->features |= ISO_FEATURE_BF16;
   if (generation >= 89)

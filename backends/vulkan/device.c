@@ -329,14 +329,12 @@ static iso_status open_chosen(iso_device *device) {
 }
 
 static void device_close(iso_device *device) {
-  vulkan_queue_table.destroy(device->peer_queue);
   if (device->pipelines)
     vulkan_pipelines_destroy(device);
   if (device->handle && device->api.vkDestroyDevice)
     device->api.vkDestroyDevice(device->handle, NULL);
   vulkan_api_destroy(&device->api);
   pthread_mutex_destroy(&device->lock);
-  pthread_mutex_destroy(&device->peer_lock);
   free(device);
 }
 
@@ -346,7 +344,6 @@ iso_status vulkan_open(uint32_t index, const iso_device_options *options, iso_de
   if (!device)
     return vulkan_fail(ISO_ERROR_OUT_OF_MEMORY, "no host memory for a device");
   pthread_mutex_init(&device->lock, NULL);
-  pthread_mutex_init(&device->peer_lock, NULL);
   iso_status status = choose(device, index);
   if (status == ISO_OK)
     status = open_chosen(device);

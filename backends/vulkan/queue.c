@@ -6,7 +6,6 @@
  * overlaps. */
 #include "backends/vulkan/fusion.h"
 #include "backends/vulkan/halves.h"
-#include "backends/vulkan/peer.h"
 #include "backends/vulkan/vulkan.h"
 #include <stdlib.h>
 #include <string.h>
@@ -337,12 +336,10 @@ static iso_status queue_copy(iso_queue *queue, iso_buffer *target, uint64_t targ
   if (!inside(target, target_offset, bytes) || !inside(source, source_offset, bytes))
     return vulkan_fail(ISO_ERROR_INVALID_ARGUMENT, "a copy of %llu bytes leaves its buffers",
                        (unsigned long long)bytes);
-  if (target->device != queue->device)
-    return vulkan_fail(ISO_ERROR_INVALID_ARGUMENT, "a copy is enqueued on its target's device");
+  if (target->device != queue->device || source->device != queue->device)
+    return vulkan_fail(ISO_ERROR_INVALID_ARGUMENT, "a buffer of another device means nothing here");
   if (bytes == 0)
     return ISO_OK;
-  if (source->device != queue->device)
-    return vulkan_copy_from_peer(queue, target, target_offset, source, source_offset, bytes);
   uint64_t to = target->address + target_offset, from = source->address + source_offset;
   if (bytes <= SHORT_COPY && (to | from | bytes) % 4 == 0)
     return copy_words(queue, to, from, bytes);

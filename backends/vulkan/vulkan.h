@@ -93,8 +93,6 @@ struct iso_device {
   uint32_t n_pipelines;
   uint64_t used_bytes;   /* of the device heap, by this device's buffers */
   pthread_mutex_t lock;  /* over the VkQueue, pipelines and used_bytes */
-  iso_queue *peer_queue; /* that others copy from this device by (peer.c); NULL until then */
-  pthread_mutex_t peer_lock;
 };
 
 struct iso_buffer {

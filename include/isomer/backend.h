@@ -72,8 +72,10 @@ enum {
   ISO_FEATURE_INT8_DOT = 1u << 3,
   ISO_FEATURE_MATRIX_UNIT = 1u << 4,
   ISO_FEATURE_FP8 = 1u << 5,
-  ISO_FEATURE_SOFTWARE = 1u << 6 /* a processor stands in for the device: it is opened only when
-                                    its index is given, as in vulkan:0 */
+  ISO_FEATURE_SOFTWARE = 1u << 6, /* a processor stands in for the device: it is opened only when
+                                     its index is given, as in vulkan:0 */
+  ISO_FEATURE_PEER_COPY = 1u << 7 /* copy() reads buffers of the backend's other devices; without
+                                     it the core copies between them through the host */
 };
 
 typedef struct iso_device_info {
@@ -240,8 +242,9 @@ typedef struct iso_queue_table {
   uint32_t size;
   iso_status (*create)(iso_device *device, iso_queue **out_queue);
   void (*destroy)(iso_queue *queue);
-  /* Work runs in the order it was enqueued. Regions of one copy do not overlap. A buffer may be
-   * of another device of the same backend, whose queue the core has made this one wait for. */
+  /* Work runs in the order it was enqueued. Regions of one copy do not overlap. The source may be
+   * of another device of the same backend, whose queue the core has made this one wait for, where
+   * the queue's device has ISO_FEATURE_PEER_COPY. */
   iso_status (*copy)(iso_queue *queue, iso_buffer *target, uint64_t target_offset,
                      iso_buffer *source, uint64_t source_offset, uint64_t bytes);
   iso_status (*fill)(iso_queue *queue, iso_buffer *target, uint64_t offset, uint64_t bytes,

@@ -13,6 +13,7 @@ typedef struct fake_config {
   bool mappable; /* device memory */
   bool deferred; /* the queue */
   bool imports;
+  bool peers;            /* the queue copies from the other device */
   bool packs;            /* matmul and embedding like a layout of their own better */
   uint64_t missing;      /* bit i: device 0 refuses op i */
   uint64_t memory_bytes; /* of each device */
@@ -39,6 +40,7 @@ struct iso_buffer {
   uint8_t *data;
   uint64_t bytes, counted;
   bool mappable, imported;
+  const iso_device *device;
 };
 
 typedef struct fake_command {
@@ -81,7 +83,8 @@ static iso_device_info fake_describe(const fake_config *config) {
                            .memory_bytes = config->memory_bytes,
                            .largest_allocation_bytes = config->memory_bytes,
                            .alignment_bytes = FAKE_ALIGNMENT,
-                           .features = config->mappable ? ISO_FEATURE_HOST_MEMORY : 0};
+                           .features = (config->mappable ? ISO_FEATURE_HOST_MEMORY : 0) |
+                                       (config->peers ? ISO_FEATURE_PEER_COPY : 0)};
 }
 
 static iso_status fake_enumerate(int which, uint32_t capacity, iso_device_info *out_infos,
@@ -125,6 +128,7 @@ static iso_status fake_alloc(iso_device *device, iso_memory_kind kind, uint64_t 
   buffer->data = aligned_alloc(FAKE_ALIGNMENT, (bytes + 31) / 32 * 32);
   buffer->bytes = bytes;
   buffer->counted = counted;
+  buffer->device = device;
   buffer->mappable = kind == ISO_MEMORY_STAGING || device->config->mappable;
   memset(buffer->data, 0xff, bytes); /* NaN */
   device->used_bytes += counted;
@@ -157,7 +161,8 @@ static iso_status fake_import(iso_device *device, const void *address, uint64_t 
   if (!device->config->imports)
     return iso_fail(ISO_ERROR_UNSUPPORTED, "does not import");
   iso_buffer *buffer = calloc(1, sizeof *buffer);
-  *buffer = (iso_buffer){.data = (uint8_t *)(uintptr_t)address, .bytes = bytes, .imported = true};
+  *buffer = (iso_buffer){
+      .data = (uint8_t *)(uintptr_t)address, .bytes = bytes, .imported = true, .device = device};
   fake_live++;
   fake_imported++;
   *out_buffer = buffer;
@@ -299,6 +304,9 @@ static void fake_queue_destroy(iso_queue *queue) {
 static iso_status fake_copy(iso_queue *queue, iso_buffer *target, uint64_t target_offset,
                             iso_buffer *source, uint64_t source_offset, uint64_t bytes) {
   FAKE_MAY_FAIL("copy");
+  if (target->device != queue->device ||
+      (source->device != queue->device && !queue->device->config->peers))
+    return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "a buffer of another device");
   fake_command c = {.kind = FAKE_COPY,
                     .target = target,
                     .target_offset = target_offset,

@@ -31,7 +31,8 @@ static void test_one_device(void **state) {
   }
 }
 
-/* Two devices, split at every boundary, of one backend or two, mappable or not. */
+/* Two devices, split at every boundary, of one backend or two, mappable or not, which copy from
+ * each other or not. */
 static void test_split_at_every_boundary(void **state) {
   (void)state;
   static const char *const pairs[][3] = {
@@ -39,12 +40,13 @@ static void test_split_at_every_boundary(void **state) {
   fake_model model = {3, true, false, ISO_SCHEME_F32};
   rig r = make_rig(&model);
   for (int pair = 0; pair < 4; pair++)
-    for (int kind = 0; kind < 4; kind++)
+    for (int kind = 0; kind < 8; kind++)
       for (int32_t at = 0; at <= 3; at++) {
         reset_fakes();
         fake_configs[0].deferred = fake_configs[1].deferred = true;
         fake_configs[0].mappable = kind & 1;
         fake_configs[1].mappable = kind & 2;
+        fake_configs[0].peers = fake_configs[1].peers = kind & 4;
         must_open(&r, pairs[pair], &at, -1, false);
         run_steps(&r);
         close_rig(&r);

@@ -283,47 +283,33 @@ static void test_widths(void **state) {
 /* ---- Several devices ----------------------------------------------------------------------------
  */
 
-/* What the core does between devices of one backend. */
-static void test_copies_between_devices(void **state) {
+/* Handles and addresses of one VkDevice mean nothing to another: the core copies between them. */
+static void test_buffers_of_another_device(void **state) {
   (void)state;
   NEED_PLUGIN()
-  enum { MANY = 9 << 20, AT = 77 };
   fake->n_devices = 2;
   iso_registry *registry;
   iso_open_device *devices[2];
   iso_buffer *buffers[2];
-  uint8_t *bytes = malloc(MANY);
-  assert_non_null(bytes);
-  for (size_t i = 0; i < MANY; i++)
-    bytes[i] = (uint8_t)(i * 31 + i / 4096);
   assert_int_equal(iso_registry_create(&registry), ISO_OK);
   assert_int_equal(iso_registry_load(registry, plugin), ISO_OK);
   for (int d = 0; d < 2; d++) {
     const char *spec = d ? "vulkan:1" : "vulkan:0";
     assert_int_equal(iso_device_open(registry, spec, NULL, &devices[d]), ISO_OK);
+    assert_false(devices[d]->info.features & ISO_FEATURE_PEER_COPY);
     assert_int_equal(
-        devices[d]->memory.alloc(devices[d]->device, ISO_MEMORY_DEVICE, MANY + AT, &buffers[d]),
+        devices[d]->memory.alloc(devices[d]->device, ISO_MEMORY_DEVICE, BYTES, &buffers[d]),
         ISO_OK);
   }
-  const iso_queue_table *queue = &devices[1]->queue_table;
-  uint64_t value;
-  assert_int_equal(iso_device_upload(devices[0], buffers[0], AT, bytes, MANY), ISO_OK);
-  assert_int_equal(queue->signal(devices[0]->queue, &value), ISO_OK);
-  assert_int_equal(queue->wait(devices[1]->queue, devices[0]->queue, value), ISO_OK);
-  assert_int_equal(queue->copy(devices[1]->queue, buffers[1], 1, buffers[0], AT, MANY), ISO_OK);
-  assert_int_equal(queue->copy(devices[1]->queue, buffers[0], 1, buffers[1], AT, 100),
-                   ISO_ERROR_INVALID_ARGUMENT);
-  uint8_t *back = calloc(1, MANY);
-  assert_non_null(back);
-  assert_int_equal(iso_device_download(devices[1], buffers[1], 1, back, MANY), ISO_OK);
-  assert_memory_equal(back, bytes, MANY);
+  for (int d = 0; d < 2; d++)
+    assert_int_equal(
+        devices[d]->queue_table.copy(devices[d]->queue, buffers[0], 0, buffers[1], 0, BYTES),
+        ISO_ERROR_INVALID_ARGUMENT);
   for (int d = 0; d < 2; d++) {
     devices[d]->memory.free(devices[d]->device, buffers[d]);
     iso_device_close(devices[d]);
   }
   iso_registry_destroy(registry);
-  free(back);
-  free(bytes);
   expect_clean();
 }
 
@@ -346,7 +332,7 @@ int main(void) {
       cmocka_unit_test_setup(test_features_absent, reset_fake),
       cmocka_unit_test_setup(test_tiers, reset_fake),
       cmocka_unit_test_setup(test_widths, reset_fake),
-      cmocka_unit_test_setup(test_copies_between_devices, reset_fake),
+      cmocka_unit_test_setup(test_buffers_of_another_device, reset_fake),
       cmocka_unit_test_setup(test_no_such_device, reset_fake),
   };
   return cmocka_run_group_tests(tests, load_fake, NULL);
