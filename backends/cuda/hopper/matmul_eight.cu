@@ -1,31 +1,19 @@
 /* Rows rounded to 8 bits times weights in groups of 128, where that is asked for. */
 #include "backends/cuda/hopper/matmul_eight.cuh"
-#include "backends/simt/matmul_records.cuh"
+#include "backends/cuda/hopper/matmul_many_records.cuh"
 
 namespace {
 
-/* Below, matmul_few() is as fast and rounds less. */
-enum { LEAST_ROWS = 9 };
+/* Below MANY_LEAST_ROWS matmul_few() is as fast and rounds less. */
+static_assert((int)EIGHT_SLAB == (int)MANY_COLUMNS, "a grid holds as many rows as the check says");
 
 iso_refusal check(const iso_device *device, const iso_op_arguments *arguments,
                   const char **out_detail) {
-  if (!hopper_is_there(device)) {
-    *out_detail = "made for compute capability 9.0";
-    return ISO_REFUSED_DEVICE;
-  }
   if (((const iso_matmul_attributes *)arguments->attributes)->operand_bits != 8) {
     *out_detail = "rounds x to 8 bits, which was not asked for";
     return ISO_REFUSED_ATTRIBUTE;
   }
-  iso_refusal refusal = matmul_check_rows(device, arguments, out_detail);
-  if (refusal != ISO_ACCEPTED)
-    return refusal;
-  int64_t n_rows = matmul_rows(arguments);
-  if (n_rows < LEAST_ROWS || n_rows > EIGHT_SLAB * 65535) {
-    *out_detail = "for 9 to 64 * 65,535 rows";
-    return ISO_REFUSED_SHAPE;
-  }
-  return ISO_ACCEPTED;
+  return matmul_many_check(device, arguments, out_detail);
 }
 
 uint64_t workspace(const iso_device *, const iso_op_arguments *arguments) {
