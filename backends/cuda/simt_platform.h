@@ -25,11 +25,6 @@ __device__ inline int simt_count(bool condition) {
   return __popc(__ballot_sync(0xffffffffu, condition));
 }
 
-/* Brings the line of an address closer. */
-__device__ inline void simt_prefetch(const void *address) {
-  asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
-}
-
 /* For kernels that simt_launch_early() launches; see there. */
 __device__ inline void simt_wait_for_earlier() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -63,7 +58,6 @@ static inline uint8_t *simt_address(const iso_tensor &tensor) {
 static inline uint8_t *simt_workspace(const iso_op_arguments *arguments) {
   return arguments->workspace ? arguments->workspace->data + arguments->workspace_offset : nullptr;
 }
-static inline simt_stream simt_queue_stream(const iso_queue *queue) { return queue->stream; }
 
 template <typename... P>
 iso_status simt_prepare_launch(iso_queue *queue, void (*kernel)(P...), size_t shared_bytes) {
