@@ -63,6 +63,19 @@ def run(*arguments, code=0, **options):
     return done
 
 
+def check_tier(test, tier, *schemes):
+    """A model in these schemes agrees with the host in this tier."""
+    for scheme in schemes:
+        with test.subTest(scheme), tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "model.gguf")
+            run("quantize", os.path.join(MODELS, "llama-gguf", "model.gguf"), path,
+                "--scheme", scheme)
+            done = run("verify", path, "--devices", "host,vulkan:0", "--json",
+                       ISOMER_VULKAN_TIER=tier)
+            device = json.loads(done.stdout)["devices"][1]
+            test.assertTrue(device["agrees"], device["verdict"])
+
+
 class Devices(unittest.TestCase):
     def test_the_layer_is_on(self):
         if not LAYERS:
@@ -123,15 +136,7 @@ class IntegerDotProducts(unittest.TestCase):
                     self.assertGreater(found["passed"], 0)
 
     def test_models(self):
-        for scheme in ("q8_0", "q4_0"):
-            with self.subTest(scheme), tempfile.TemporaryDirectory() as folder:
-                path = os.path.join(folder, "model.gguf")
-                run("quantize", os.path.join(MODELS, "llama-gguf", "model.gguf"), path,
-                    "--scheme", scheme)
-                done = run("verify", path, "--devices", "host,vulkan:0", "--json",
-                           ISOMER_VULKAN_TIER="dot")
-                device = json.loads(done.stdout)["devices"][1]
-                self.assertTrue(device["agrees"], device["verdict"])
+        check_tier(self, "dot", "q8_0", "q4_0")
 
 
 class Halves(unittest.TestCase):
@@ -171,15 +176,7 @@ class Halves(unittest.TestCase):
             self.assertEqual(json.loads(done.stdout)["passed"], 1)
 
     def test_models(self):
-        for scheme in ("q8_0", "q4_0", "q4_k"):
-            with self.subTest(scheme), tempfile.TemporaryDirectory() as folder:
-                path = os.path.join(folder, "model.gguf")
-                run("quantize", os.path.join(MODELS, "llama-gguf", "model.gguf"), path,
-                    "--scheme", scheme)
-                done = run("verify", path, "--devices", "host,vulkan:0", "--json",
-                           ISOMER_VULKAN_TIER="fp16")
-                device = json.loads(done.stdout)["devices"][1]
-                self.assertTrue(device["agrees"], device["verdict"])
+        check_tier(self, "fp16", "q8_0", "q4_0", "q4_k")
 
 
 class Models(unittest.TestCase):

@@ -1,5 +1,6 @@
 /* Any bytes as a line of a batch file, and as a file of options: what a line asks is in bounds, and
  * its answer, or its refusal, can be written. Bytes that begin with '#' are a file of options. */
+#include "tests/fuzz/scratch.h"
 #include "tools/batch_line.h"
 #include "tools/config_file.h"
 #include "tools/engine_options.h"
@@ -10,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static char folder[64], model_path[96], config_path[96];
+static char folder[SCRATCH_PATH], model_path[96], config_path[96];
 static iso_options options;
 static iso_model *model;
 static iso_engine *engine;
@@ -33,10 +34,7 @@ static void must(iso_status status) {
 /* An engine that takes requests and is never started. */
 int LLVMFuzzerInitialize(int *argc, char ***argv) {
   (void)argc, (void)argv;
-  snprintf(folder, sizeof folder, "%s/isomer-fuzz-XXXXXX",
-           access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
-  if (!mkdtemp(folder))
-    abort();
+  scratch_create(folder);
   snprintf(model_path, sizeof model_path, "%s/tiny.gguf", folder);
   snprintf(config_path, sizeof config_path, "%s/config.json", folder);
   const char *synth[] = {"tiny-llama", model_path};
@@ -78,9 +76,7 @@ static void read_line(const char *text, size_t length) {
 }
 
 static void read_options(const uint8_t *data, size_t size) {
-  FILE *file = fopen(config_path, "wb");
-  if (!file || fwrite(data, 1, size, file) != size || fclose(file) != 0)
-    abort();
+  scratch_write(config_path, data, size);
   const char *arguments[] = {"--config", config_path, "--port", "0"};
   iso_options read;
   iso_config_file config;

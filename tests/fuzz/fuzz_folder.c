@@ -2,6 +2,7 @@
  * index of weights, its generation_config.json, tokenizer_config.json and chat_template.jinja. */
 #include "models/formats/hf_folder.h"
 #include "models/tokenizer/tokenizer.h"
+#include "tests/fuzz/scratch.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static char folder[64];
+static char folder[SCRATCH_PATH];
 static const char *const parts[] = {"model.safetensors.index.json", "generation_config.json",
                                     "tokenizer_config.json", "chat_template.jinja"};
 enum { N_PARTS = sizeof parts / sizeof *parts };
@@ -26,12 +27,6 @@ static const char *place(const char *name) {
   return path;
 }
 
-static void write_file(const char *path, const void *data, size_t size) {
-  FILE *file = fopen(path, "wb");
-  if (!file || fwrite(data, 1, size, file) != size || fclose(file) != 0)
-    abort();
-}
-
 static void remove_folder(void) {
   for (int i = 0; i < N_PARTS; i++)
     unlink(place(parts[i]));
@@ -42,13 +37,10 @@ static void remove_folder(void) {
 
 int LLVMFuzzerInitialize(int *argc, char ***argv) {
   (void)argc, (void)argv;
-  snprintf(folder, sizeof folder, "%s/isomer-fuzz-XXXXXX",
-           access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
-  if (!mkdtemp(folder))
-    abort();
+  scratch_create(folder);
   for (int i = 0; i < N_REST; i++)
     if (!rest[i].target)
-      write_file(place(rest[i].name), "{}", 2);
+      scratch_write(place(rest[i].name), "{}", 2);
     else if (symlink(rest[i].target, place(rest[i].name)) != 0)
       abort();
   atexit(remove_folder);
@@ -60,7 +52,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     const uint8_t *end = size ? memchr(data, 0, size) : NULL;
     size_t length = end ? (size_t)(end - data) : size;
     if (length > 0)
-      write_file(place(parts[i]), data, length);
+      scratch_write(place(parts[i]), data, length);
     else
       unlink(place(parts[i]));
     data += end ? length + 1 : length;

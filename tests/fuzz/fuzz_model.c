@@ -1,14 +1,15 @@
-/* What stands between a file's syntax and its graph: hyperparameters, tensors by name, shapes. Bytes
- * that begin like a GGUF file are one; all others are the config.json of a folder whose weights are
- * a tiny Llama's. A graph, or an error. */
+/* What stands between a file's syntax and its graph: hyperparameters, tensors by name, shapes.
+ * Bytes that begin like a GGUF file are one; all others are the config.json of a folder whose
+ * weights are a tiny Llama's. A graph, or an error. */
 #include "models/model.h"
+#include "tests/fuzz/scratch.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-static char folder[64], config_path[96], weights_path[96];
+static char folder[SCRATCH_PATH], config_path[96], weights_path[96];
 
 static void remove_folder(void) {
   unlink(config_path);
@@ -16,19 +17,10 @@ static void remove_folder(void) {
   rmdir(folder);
 }
 
-static void write_file(const char *path, const void *data, size_t size) {
-  FILE *file = fopen(path, "wb");
-  if (!file || fwrite(data, 1, size, file) != size || fclose(file) != 0)
-    abort();
-}
-
 /* A folder with the weights of tests/golden/models/llama, reached by a link. */
 int LLVMFuzzerInitialize(int *argc, char ***argv) {
   (void)argc, (void)argv;
-  snprintf(folder, sizeof folder, "%s/isomer-fuzz-XXXXXX",
-           access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
-  if (!mkdtemp(folder))
-    abort();
+  scratch_create(folder);
   snprintf(config_path, sizeof config_path, "%s/config.json", folder);
   snprintf(weights_path, sizeof weights_path, "%s/model.safetensors", folder);
   if (symlink(TEST_SOURCE_DIR "/tests/golden/models/llama/model.safetensors", weights_path) != 0)
@@ -64,7 +56,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     try_gguf(data, size);
     return 0;
   }
-  write_file(config_path, data, size);
+  scratch_write(config_path, data, size);
   const iso_model_options options = {.no_tokenizer = true};
   iso_model *model;
   if (iso_model_open(folder, &options, &model) == ISO_OK) {
