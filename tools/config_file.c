@@ -33,40 +33,49 @@ static iso_status add_option(iso_config_file *list, const char *name, const char
   return status;
 }
 
-static iso_status add_member(iso_config_file *list, const char *name, const cJSON *value) {
+static iso_status add_value(iso_config_file *list, const iso_option_row *row, const cJSON *value) {
   char number[40];
+  if (cJSON_IsNull(value))
+    return ISO_OK;
   if (cJSON_IsString(value))
-    return add_option(list, name, value->valuestring);
+    return add_option(list, row->long_name, value->valuestring);
   if (cJSON_IsNumber(value)) {
     /* As people write it where that is the same number: 0.1, not 0.10000000000000001. */
     snprintf(number, sizeof number, "%.15g", value->valuedouble);
     if (strtod(number, NULL) != value->valuedouble || strchr(number, 'e'))
       snprintf(number, sizeof number, "%.17g", value->valuedouble);
-    return add_option(list, name, number);
+    return add_option(list, row->long_name, number);
   }
-  if (cJSON_IsTrue(value))
-    return add_option(list, name, NULL);
-  if (cJSON_IsFalse(value) || cJSON_IsNull(value))
-    return iso_options_check_name(list->command, name);
-  if (!cJSON_IsArray(value))
+  if (!cJSON_IsBool(value))
     return iso_fail(ISO_ERROR_INVALID_ARGUMENT,
-                    "\"%s\" must be a string, a number, true, false or an array", name);
-  for (const cJSON *item = value->child; item; item = item->next) {
-    if (cJSON_IsArray(item))
-      return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "\"%s\" holds an array in an array", name);
-    ISO_TRY(add_member(list, name, item));
-  }
+                    "\"%s\" must be a string, a number, true or false%s", row->long_name,
+                    row->type == ISO_OPTION_LIST ? ", or an array of strings" : "");
+  /* Alone, "--port" would take the argument that comes next as its value. */
+  if (row->type != ISO_OPTION_FLAG)
+    return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "\"%s\" needs a value, not true or false: %s",
+                    row->long_name, row->argument);
+  return cJSON_IsTrue(value) ? add_option(list, row->long_name, NULL) : ISO_OK;
+}
+
+/* The name is looked up before it is written as an argument: "" would end the options there. */
+static iso_status add_member(iso_config_file *list, const cJSON *member) {
+  const iso_option_row *row;
+  ISO_TRY(iso_options_find(list->command, member->string, &row));
+  if (strcmp(row->long_name, "config") == 0 || strcmp(row->long_name, "help") == 0)
+    return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "\"%s\" belongs on the command line alone",
+                    row->long_name);
+  if (!cJSON_IsArray(member) || row->type != ISO_OPTION_LIST)
+    return add_value(list, row, member);
+  for (const cJSON *item = member->child; item; item = item->next)
+    ISO_TRY(add_value(list, row, item));
   return ISO_OK;
 }
 
 static iso_status add_members(iso_config_file *list, const cJSON *root) {
   if (!cJSON_IsObject(root))
     return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "must hold a JSON object of options");
-  for (const cJSON *item = root->child; item; item = item->next) {
-    if (strcmp(item->string, "config") == 0)
-      return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "\"config\" cannot name a further file");
-    ISO_TRY(add_member(list, item->string, item));
-  }
+  for (const cJSON *item = root->child; item; item = item->next)
+    ISO_TRY(add_member(list, item));
   return ISO_OK;
 }
 

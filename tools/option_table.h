@@ -1,4 +1,4 @@
-/* options.def and commands.def as rows; only parsing and help look at them. */
+/* options.def and commands.def as rows; only parsing, files of options and help look at them. */
 #ifndef ISOMER_TOOLS_OPTION_TABLE_H
 #define ISOMER_TOOLS_OPTION_TABLE_H
 
@@ -28,5 +28,10 @@ typedef struct iso_command_row {
 extern const iso_option_row iso_option_rows[];
 extern const int iso_option_row_count;
 extern const iso_command_row iso_command_rows[ISO_COMMAND_COUNT];
+
+/* The row of a long name, or alias, that `command` takes. INVALID_ARGUMENT, naming the nearest,
+ * where it takes none of this name. */
+ISO_MUST_CHECK iso_status iso_options_find(iso_command command, const char *long_name,
+                                           const iso_option_row **out_row);
 
 #endif

@@ -65,15 +65,16 @@ static iso_status unknown_option(iso_command command, const char *argument) {
       }
   }
   if (nearest)
-    return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "unknown option %s; did you mean --%s?", argument,
-                    nearest);
-  return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "unknown option %s; see isomer %s --help", argument,
-                  iso_command_rows[command].name);
+    return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "unknown option \"%s\"; did you mean --%s?",
+                    argument, nearest);
+  return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "unknown option \"%s\"; see isomer %s --help",
+                  argument, iso_command_rows[command].name);
 }
 
-iso_status iso_options_check_name(iso_command command, const char *long_name) {
-  return find_long(command, long_name, strlen(long_name)) ? ISO_OK
-                                                          : unknown_option(command, long_name);
+iso_status iso_options_find(iso_command command, const char *long_name,
+                            const iso_option_row **out_row) {
+  *out_row = find_long(command, long_name, strlen(long_name));
+  return *out_row ? ISO_OK : unknown_option(command, long_name);
 }
 
 static iso_status store(const iso_option_row *row, const char *text, iso_options *options) {
@@ -98,8 +99,9 @@ static iso_status store(const iso_option_row *row, const char *text, iso_options
   case ISO_OPTION_INT: {
     long long value = strtoll(text, &end, 10);
     if (errno || end == text || *end || (double)value < row->min || (double)value > row->max)
-      return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "--%s takes a whole number from %.0f to %.0f, not \"%s\"",
-                      row->long_name, row->min, row->max, text);
+      return iso_fail(ISO_ERROR_INVALID_ARGUMENT,
+                      "--%s takes a whole number from %.0f to %.0f, not \"%s\"", row->long_name,
+                      row->min, row->max, text);
     *(int64_t *)field = value;
     return ISO_OK;
   }
@@ -115,8 +117,7 @@ static iso_status store(const iso_option_row *row, const char *text, iso_options
   return ISO_OK;
 }
 
-iso_status iso_options_parse(iso_command command, int argc, char **argv,
-                             iso_options *out_options) {
+iso_status iso_options_parse(iso_command command, int argc, char **argv, iso_options *out_options) {
   *out_options = (iso_options){.argc = argc, .argv = argv};
   for (int i = 0; i < iso_option_row_count; i++)
     if (iso_option_rows[i].default_value)

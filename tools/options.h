@@ -45,8 +45,6 @@ typedef struct iso_options {
  * which option and what it takes. */
 ISO_MUST_CHECK iso_status iso_options_parse(iso_command command, int argc, char **argv,
                                             iso_options *out_options);
-/* INVALID_ARGUMENT, naming the nearest, when a command has no option of this long name. */
-ISO_MUST_CHECK iso_status iso_options_check_name(iso_command command, const char *long_name);
 /* Takes the first word as the model when -m was not given. Fails when there is neither. */
 ISO_MUST_CHECK iso_status iso_options_take_model(iso_options *options);
 

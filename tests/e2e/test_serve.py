@@ -621,7 +621,10 @@ class Life(unittest.TestCase):
                 self.assertEqual((info["max_concurrent_requests"], info["prefix_cache"]), (5, False))
             for value, words in (({"prot": 1}, "port"), ({"port": "x"}, "whole number"), ({"port": 70000}, "65535"),
                                  ({"hots": None}, "host"), ("{", "JSON"), ([], "object"), ({"port": {}}, "string"),
-                                 ({"config": "x"}, "further")):
+                                 ({"config": "x"}, "command line"), ({"help": True}, "command line"),
+                                 ({"": True}, "unknown option \"\""), ({"port=1": 2}, "port"), ({"port": [1]}, "string"),
+                                 ({"host": True, "port": 1}, "needs a value"), ({"port": False}, "needs a value"),
+                                 ({"no-prefix-cache": 1}, "no value"), ({"api-key": [["k"]]}, "array of strings")):
                 write(value)
                 done = subprocess.run([isomer.BINARY, "serve", tiny_model(), "--config", config.name],
                                       capture_output=True, text=True, timeout=60)
