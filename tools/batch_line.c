@@ -4,6 +4,7 @@
 #include "core/spelling.h"
 #include "models/tokenizer/tokenizer.h"
 #include "tools/conversation.h"
+#include "tools/tool.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -214,7 +215,7 @@ iso_status iso_batch_line_read(iso_engine *engine, const iso_options *options,
                                int64_t index, iso_batch_line *out_line) {
   *out_line = (iso_batch_line){
       .index = index,
-      .request = {.sampling = *sampling, .max_tokens = (int32_t)options->predict, .n = 1}};
+      .request = {.sampling = *sampling, .max_tokens = iso_tool_max_tokens(options), .n = 1}};
   /* Lines draw differently from each other, and each the same in every run with this seed. */
   out_line->request.sampling.seed += (uint64_t)index * UINT64_C(0xd1342543de82ef95);
   ISO_TRY(iso_json_parse(text, length, MAX_DEPTH, &out_line->root));

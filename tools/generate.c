@@ -54,7 +54,7 @@ iso_status iso_tool_generate(iso_engine *engine, const iso_options *options, con
   iso_request request = {.prompt = ids,
                          .n_prompt = (int32_t)n_ids,
                          .sampling = generation->sampling,
-                         .max_tokens = (int32_t)options->predict,
+                         .max_tokens = iso_tool_max_tokens(options),
                          .stop = options->stop.items,
                          .n_stop = options->stop.n,
                          .on_event = on_event,

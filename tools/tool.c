@@ -47,6 +47,10 @@ iso_status iso_tool_create_runtime(const iso_model *model, const iso_options *op
   return ISO_OK;
 }
 
+int32_t iso_tool_max_tokens(const iso_options *options) {
+  return options->predict > 0 ? (int32_t)options->predict : 0;
+}
+
 iso_sampling iso_tool_sampling(const iso_options *options) {
   iso_sampling sampling = {.temperature = (float)options->temperature,
                            .top_k = (int32_t)options->top_k,

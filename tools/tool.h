@@ -24,6 +24,8 @@ ISO_MUST_CHECK iso_status iso_tool_create_runtime(const iso_model *model,
                                                   iso_runtime **out_runtime);
 /* Sampling as the options ask; a fresh seed when none was given. */
 iso_sampling iso_tool_sampling(const iso_options *options);
+/* Of -n, as a request has it: 0 is up to the context's end. */
+int32_t iso_tool_max_tokens(const iso_options *options);
 
 /* Text of -p, the words from `first_word` on, -f, or standard input when it is no terminal;
  * malloc'ed. NULL text when there is none. */

@@ -36,6 +36,12 @@ class Run(unittest.TestCase):
         text = "word " * 300
         self.assertEqual(self.answer(input=text).stdout, self.answer("-p", text).stdout)
 
+    def test_minus_one_is_no_limit(self):
+        for n in (0, -1):
+            done = isomer.run("run", self.model, "-p", PROMPT, "-c", 128, "--temp", 0, "-n", n)
+            self.assertEqual(done.stdout, isomer.run("run", self.model, "-p", PROMPT, "-c", 128, "--temp", 0).stdout)
+        self.assertIn("from -1", self.answer("-p", PROMPT, "-n", -2, code=2).stderr)
+
     def test_no_prompt(self):
         self.assertIn("no prompt", self.answer(code=2).stderr)
         self.assertIn("no prompt", self.answer(code=2, input="").stderr)
