@@ -79,6 +79,11 @@ static bool refuse_type(const field_row *row, const char *wanted, iso_api_error 
   return iso_refuse(refusal, 400, row->name, "invalid_type", "'%s' must be %s", row->name, wanted);
 }
 
+/* OpenAI's codes, by whether the field is whole and whether the value is too large. */
+static const char *const range_codes[2][2] = {
+    {"decimal_below_min_value", "decimal_above_max_value"},
+    {"integer_below_min_value", "integer_above_max_value"}};
+
 static bool read_number(const field_row *row, const cJSON *item, void *member,
                         iso_api_error *refusal) {
   double value = item->valuedouble;
@@ -86,7 +91,7 @@ static bool read_number(const field_row *row, const cJSON *item, void *member,
   if (!cJSON_IsNumber(item) || (whole && floor(value) != value))
     return refuse_type(row, whole ? "an integer" : "a number", refusal);
   if (!(value >= row->min && value <= row->max))
-    return iso_refuse(refusal, 400, row->name, "invalid_value",
+    return iso_refuse(refusal, 400, row->name, range_codes[whole][value > row->max],
                       "'%s' must be from %.17g to %.17g, not %.17g", row->name, row->min, row->max,
                       value);
   if (row->kind == INT)

@@ -423,7 +423,10 @@ static bool submit(iso_job *job, iso_api_error *refusal) {
     iso_status status = iso_engine_submit(job->server->engine, &request, &part->id);
     if (status != ISO_OK) {
       part->id = 0;
-      return iso_refuse_status(refusal, job->server, status, NULL);
+      iso_refuse_status(refusal, job->server, status, NULL);
+      if (status == ISO_ERROR_LIMIT) /* too long for the context */
+        snprintf(refusal->param, sizeof refusal->param, "%s", iso_job_prompt_name(job));
+      return false;
     }
     job->n_open++;
   }

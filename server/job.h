@@ -109,6 +109,8 @@ struct iso_job {
 void iso_job_start(iso_server *server, iso_exchange *exchange, const iso_format *format,
                    bool always_stream);
 
+/* The field that the prompt is in. */
+const char *iso_job_prompt_name(const iso_job *job);
 /* For prepare(). Any thread. */
 bool iso_job_set_request(iso_job *job, iso_api_error *refusal);
 bool iso_job_add_text(iso_job *job, const char *text, size_t length, uint32_t flags, bool keep_text,

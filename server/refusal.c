@@ -5,19 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* OpenAI's words. Its clients tell failures apart by status and code: all that a request itself can
+ * mend is of one type, keys and names of models too. */
 static const char *type_of(int status) {
-  switch (status) {
-  case 401:
-    return "authentication_error";
-  case 403:
-    return "permission_error";
-  case 404:
-    return "not_found_error";
-  case 429:
-    return "rate_limit_error";
-  default:
-    return status >= 500 ? "server_error" : "invalid_request_error";
-  }
+  return status >= 500 ? "server_error" : status == 429 ? "requests" : "invalid_request_error";
 }
 
 bool iso_refuse(iso_api_error *out, int status, const char *param, const char *code,
@@ -48,7 +39,7 @@ bool iso_refuse_status(iso_api_error *out, const iso_server *server, iso_status 
       [ISO_ERROR_DEVICE] = {503, "device_error"},
       [ISO_ERROR_CANCELLED] = {503, "cancelled"},
       [ISO_ERROR_INTERNAL] = {500, "internal_error"},
-      [ISO_ERROR_BUSY] = {429, "queue_full"},
+      [ISO_ERROR_BUSY] = {429, "rate_limit_exceeded"},
   };
   const char *sentence = message && *message ? message : iso_status_message();
   int index = status >= 0 && status < ISO_STATUS_COUNT ? (int)status : ISO_ERROR_INTERNAL;

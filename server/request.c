@@ -165,7 +165,7 @@ bool iso_job_set_request(iso_job *job, iso_api_error *refusal) {
 
 /* ---- Prompts ---- */
 
-static const char *prompt_name(const iso_job *job) {
+const char *iso_job_prompt_name(const iso_job *job) {
   switch (job->format->body) {
   case ISO_BODY_CHAT:
     return "messages";
@@ -184,8 +184,8 @@ bool iso_job_add_ids(iso_job *job, int32_t *ids, size_t count, bool keep_text,
   int n = job->request.n > 0 ? job->request.n : 1;
   bool ok = true;
   if (count == 0 || count > INT32_MAX)
-    ok = iso_refuse(refusal, 400, prompt_name(job), "invalid_value",
-                    "'%s' has a text of %zu tokens", prompt_name(job), count);
+    ok = iso_refuse(refusal, 400, iso_job_prompt_name(job), "invalid_value",
+                    "'%s' has a text of %zu tokens", iso_job_prompt_name(job), count);
   else if (job->n_prompts >= MAX_PROMPTS || (job->n_prompts + 1) * n > MAX_ANSWERS)
     ok =
         iso_refuse(refusal, 400, "prompt", "invalid_value",

@@ -28,14 +28,17 @@ static void refuse(iso_server *server, iso_exchange *exchange, int status, const
 
 /* ---- Who asks ---- */
 
-static bool has_key(const iso_server *server, const iso_exchange *exchange) {
+/* NULL: who asks may. Else why not. */
+static const char *refuse_key(const iso_server *server, const iso_exchange *exchange) {
   const iso_server_options *options = &server->options;
   const char *header = iso_http_header(exchange, "Authorization");
   if (options->n_api_keys == 0)
-    return true;
+    return NULL;
   if (!header || strncasecmp(header, "Bearer ", 7) != 0)
-    return false;
-  return iso_api_key_matches(options->api_keys, options->n_api_keys, header + 7);
+    return "an API key is needed: Authorization: Bearer KEY";
+  return iso_api_key_matches(options->api_keys, options->n_api_keys, header + 7)
+             ? NULL
+             : "the API key in Authorization is none of this server's";
 }
 
 /* A page of the server itself has the same host in both headers. */
@@ -131,10 +134,10 @@ void iso_route(iso_server *server, iso_exchange *exchange) {
   }
   if (record)
     record->route = route->path;
-  if (route->access == ISO_ACCESS_KEYED && !has_key(server, exchange)) {
+  const char *no_key = route->access == ISO_ACCESS_KEYED ? refuse_key(server, exchange) : NULL;
+  if (no_key) {
     iso_http_add_header(exchange, "WWW-Authenticate", "Bearer");
-    refuse(server, exchange, 401, "invalid_api_key",
-           "an API key is needed: Authorization: Bearer KEY");
+    refuse(server, exchange, 401, "invalid_api_key", no_key);
   } else if (foreign && method == ISO_HTTP_POST) {
     refuse(server, exchange, 403, "origin_not_allowed",
            "pages of this origin may not ask; --cors-origin allows them");

@@ -532,8 +532,10 @@ class Answers(unittest.TestCase):
     def test_context_limit_ends_with_length(self):
         choice = self.complete(prompt="a" * 2000, max_tokens=500, ignore_eos=True)["choices"][0]
         self.assertEqual(choice["finish_reason"], "length")
-        error = self.server.post(COMPLETIONS, {"prompt": "a" * 5000}, 400)["error"]
-        self.assertEqual(error["code"], "context_length_exceeded")
+        for path, param, body in ((COMPLETIONS, "prompt", {"prompt": "a" * 5000}), ("/v1/embeddings", "input", {"input": "a" * 5000}),
+                                  (CHAT, "messages", {"messages": [{"role": "user", "content": "a" * 5000}]})):
+            error = self.server.post(path, body, 400)["error"]
+            self.assertEqual((error["code"], error["param"]), ("context_length_exceeded", param))
 
     def test_embeddings(self):
         answer = self.server.post("/v1/embeddings", {"input": ["abc", "abc", "xyz"]})
@@ -707,7 +709,7 @@ class Life(unittest.TestCase):
             statuses = sorted(status for status, _, _ in answers)
             self.assertEqual(set(statuses), {429, 504}, statuses)
             for status, headers, body in answers:
-                self.assertEqual(error_of(body)["code"], "queue_full" if status == 429 else "timeout")
+                self.assertEqual(error_of(body)["code"], "rate_limit_exceeded" if status == 429 else "timeout")
                 self.assertEqual("Retry-After" in headers, status == 429)
             server.wait_until_idle()
 

@@ -287,17 +287,49 @@ class OpenAI(unittest.TestCase):
         short = self.client.embeddings.create(model="smollm2", input=texts[0], dimensions=64)
         self.assertEqual(len(short.data[0].embedding), 64)
 
+    def raises(self, wanted, ask, **parts):
+        """What the client makes of a failure: a class of its own, and the parts of OpenAI's error object."""
+        with self.assertRaises(wanted) as caught:
+            ask()
+        for name, value in {"type": "invalid_request_error", "param": None, **parts}.items():
+            self.assertEqual(getattr(caught.exception, name), value, (name, caught.exception))
+        self.assertTrue(caught.exception.body["message"])
+
     def test_errors_are_the_clients_classes(self):
-        with self.assertRaises(openai.BadRequestError) as caught:
-            self.chat(temperature=1000)
-        self.assertEqual(caught.exception.param, "temperature")
-        with self.assertRaises(openai.NotFoundError):
-            self.client.chat.completions.create(model="gpt", messages=hello())
-        with self.assertRaises(openai.AuthenticationError):
-            openai.OpenAI(base_url=self.server.url + "/v1", api_key="x", max_retries=0).models.list()
-        with self.assertRaises(openai.BadRequestError) as caught:
-            self.chat(hello("word " * 4000))
-        self.assertEqual(caught.exception.code, "context_length_exceeded")
+        def strange(key):
+            return openai.OpenAI(base_url=self.server.url + "/v1", api_key=key, max_retries=0)
+        bad, wrong = openai.BadRequestError, openai.NotFoundError
+        self.raises(openai.AuthenticationError, strange("x").models.list, code="invalid_api_key", status_code=401)
+        self.raises(openai.AuthenticationError, lambda: strange("x").chat.completions.create(model="smollm2", messages=hello()),
+                    code="invalid_api_key")
+        for ask in (lambda: self.client.chat.completions.create(model="gpt", messages=hello()),
+                    lambda: self.client.completions.create(model="gpt", prompt="a"),
+                    lambda: self.client.embeddings.create(model="gpt", input="a"), lambda: self.client.models.retrieve("gpt")):
+            self.raises(wrong, ask, code="model_not_found", param="model", status_code=404)
+        self.raises(wrong, lambda: self.client.images.generate(prompt="a"), code="unknown_url", status_code=404)
+        self.raises(bad, lambda: self.chat(temperature=1000), code="decimal_above_max_value", param="temperature", status_code=400)
+        self.raises(bad, lambda: self.chat(top_p=-1), code="decimal_below_min_value", param="top_p")
+        self.raises(bad, lambda: self.chat(n=0), code="integer_below_min_value", param="n")
+        self.raises(bad, lambda: self.chat(n=1000), code="integer_above_max_value", param="n")
+        self.raises(bad, lambda: self.chat(seed="x"), code="invalid_type", param="seed")
+        self.raises(bad, lambda: self.chat(extra_body={"tempratur": 1}), code="unknown_parameter", param="tempratur")
+        self.raises(bad, lambda: self.complete(suffix="x"), code="unsupported_parameter", param="suffix")
+        self.raises(bad, lambda: self.chat(hello("word " * 4000)), code="context_length_exceeded", param="messages")
+
+    def test_a_full_queue_is_the_clients_class(self):
+        with Server("-c", "2048", "--max-sequences", "1", "--max-queue", "1", model=MODEL) as server, \
+                openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0) as client:
+            options = {"model": server.get("/v1/models").split('"id":"')[1].split('"')[0], "messages": hello(), "max_tokens": 2000,
+                       "stream": True, "extra_body": {"ignore_eos": True}}
+            running = client.chat.completions.create(**options)
+            next(running)
+            waiting = threading.Thread(target=lambda: list(client.chat.completions.create(**{**options, "max_tokens": 1})))
+            waiting.start()
+            server.wait_for(lambda m: m["isomer_engine_waiting"] == 1)
+            self.raises(openai.RateLimitError, lambda: client.chat.completions.create(**options), code="rate_limit_exceeded",
+                        type="requests", status_code=429)
+            running.close()
+            waiting.join()
 
     def test_emoji_and_cjk(self):
         pieces = [chunk.choices[0].delta.content or "" for chunk in
