@@ -113,6 +113,12 @@ static iso_status check_tree(const cJSON *root, const char *text, size_t length)
 }
 
 iso_status iso_json_parse(const char *text, size_t length, int max_depth, cJSON **out_root) {
+  uint64_t values = ISO_JSON_MAX_VALUES;
+  return iso_json_parse_within(text, length, max_depth, &values, out_root);
+}
+
+iso_status iso_json_parse_within(const char *text, size_t length, int max_depth, uint64_t *values,
+                                 cJSON **out_root) {
   *out_root = NULL;
   if (max_depth < 1 || max_depth > ISO_JSON_MAX_DEPTH)
     return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "JSON: depth limit %d is not in 1..%d", max_depth,
@@ -121,9 +127,13 @@ iso_status iso_json_parse(const char *text, size_t length, int max_depth, cJSON 
     text = "";
   uint64_t value_count;
   ISO_TRY(iso_json_scan(text, length, max_depth, &value_count));
-  if (value_count > ISO_JSON_MAX_VALUES)
-    return iso_fail(ISO_ERROR_LIMIT, "JSON: %llu values, at most %u are read",
-                    (unsigned long long)value_count, ISO_JSON_MAX_VALUES);
+  if (value_count > *values) {
+    uint64_t most = *values;
+    *values = 0;
+    return iso_fail(ISO_ERROR_LIMIT, "JSON: %llu values, at most %llu are read",
+                    (unsigned long long)value_count, (unsigned long long)most);
+  }
+  *values -= value_count;
   size_t mark = iso_json_mark_length(text, length);
   cJSON *root = cJSON_ParseWithLength(text + mark, length - mark);
   if (!root)

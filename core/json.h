@@ -24,6 +24,11 @@
 ISO_MUST_CHECK iso_status iso_json_parse(const char *text, size_t length, int max_depth,
                                          cJSON **out_root);
 
+/* The same with at most *values values, of which what the text has is taken off; where it has more
+ * the status is LIMIT and *values 0. */
+ISO_MUST_CHECK iso_status iso_json_parse_within(const char *text, size_t length, int max_depth,
+                                                uint64_t *values, cJSON **out_root);
+
 /* Reads and parses a file of at most `limit` bytes; errors name the path. */
 ISO_MUST_CHECK iso_status iso_json_read_file(const char *path, uint64_t limit, int max_depth,
                                              cJSON **out_root);

@@ -175,7 +175,7 @@ static bool join_parts(cJSON *message, iso_api_error *refusal) {
 }
 
 /* OpenAI's clients send a call's arguments as JSON text; templates want the object. */
-static bool open_arguments(cJSON *message) {
+static bool open_arguments(cJSON *message, uint64_t *values, iso_api_error *refusal) {
   cJSON *calls = cJSON_GetObjectItemCaseSensitive(message, "tool_calls");
   for (cJSON *call = cJSON_IsArray(calls) ? calls->child : NULL; call; call = call->next) {
     cJSON *function = cJSON_GetObjectItemCaseSensitive(call, "function"), *parsed = NULL;
@@ -183,7 +183,10 @@ static bool open_arguments(cJSON *message) {
     if (!cJSON_IsString(arguments))
       continue;
     size_t length = strlen(arguments->valuestring);
-    if (iso_json_parse(arguments->valuestring, length, 32, &parsed) != ISO_OK)
+    iso_status status = iso_json_parse_within(arguments->valuestring, length, 32, values, &parsed);
+    if (status == ISO_ERROR_OUT_OF_MEMORY || (status == ISO_ERROR_LIMIT && *values == 0))
+      return iso_body_refuse(status, *values, refusal);
+    if (status != ISO_OK)
       continue; /* the template gets the text as it is */
     if (!cJSON_IsObject(parsed) ||
         iso_chat_keep_number_spelling(parsed, arguments->valuestring, length) != ISO_OK ||
@@ -200,6 +203,7 @@ static bool normalise(cJSON *messages, iso_api_error *refusal) {
   if (!cJSON_IsArray(messages) || !messages->child)
     return iso_refuse(refusal, 400, "messages", "invalid_type",
                       "'messages' must be an array of at least one message");
+  uint64_t values = ISO_BODY_MAX_VALUES; /* of all arguments */
   for (cJSON *message = messages->child; message; message = message->next) {
     if (!cJSON_IsObject(message))
       return iso_refuse(refusal, 400, "messages", "invalid_type", "a message must be an object");
@@ -213,8 +217,10 @@ static bool normalise(cJSON *messages, iso_api_error *refusal) {
       strcpy(role->valuestring, "system");
     if (!join_parts(message, refusal))
       return false;
-    if (!copy_reasoning(message) || !open_arguments(message))
+    if (!copy_reasoning(message))
       return out_of_memory(refusal);
+    if (!open_arguments(message, &values, refusal))
+      return false;
   }
   return true;
 }

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/json.h"
 #include "core/spelling.h"
 
 typedef enum field_kind { INT, LONG, NUMBER, BOOL, STRING, JSON, IGNORED, REFUSED } field_kind;
@@ -33,6 +34,20 @@ _Static_assert(N_ROWS <= 2 * 64, "iso_fields.given has a bit a row");
 static const char *const body_names[ISO_BODY_COUNT] = {"chat",     "completion", "generate",
                                                        "generate", "parameters", "embeddings",
                                                        "tokenize", "detokenize"};
+
+bool iso_body_refuse(iso_status status, uint64_t values, iso_api_error *refusal) {
+  if (status == ISO_ERROR_LIMIT && values == 0)
+    return iso_refuse(refusal, 413, NULL, "body_too_large", "%s", iso_status_message());
+  return iso_refuse(refusal, status == ISO_ERROR_OUT_OF_MEMORY ? 503 : 400, NULL, "invalid_json",
+                    "%s", iso_status_message());
+}
+
+bool iso_body_parse(const char *body, size_t length, cJSON **out_root, iso_api_error *refusal) {
+  enum { MAX_DEPTH = 64 };
+  uint64_t values = ISO_BODY_MAX_VALUES;
+  iso_status status = iso_json_parse_within(body ? body : "", length, MAX_DEPTH, &values, out_root);
+  return status == ISO_OK || iso_body_refuse(status, values, refusal);
+}
 
 void iso_fields_init(iso_fields *fields) {
   *fields = (iso_fields){.add_generation_prompt = true,

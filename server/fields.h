@@ -35,6 +35,16 @@ typedef struct iso_fields {
   uint64_t given[2]; /* bit i: row i of the table is there and not null */
 } iso_fields;
 
+/* Most values in one body, and as many in the arguments of its tool calls, which are JSON too: what
+ * bounds the memory of a request, at about 80 bytes a value. Prompts of token ids have one a token.
+ */
+enum { ISO_BODY_MAX_VALUES = 1 << 19 };
+
+/* The tree of a body, whose containers nest at most 64 deep. The caller frees it. Any thread. */
+bool iso_body_parse(const char *body, size_t length, cJSON **out_root, iso_api_error *refusal);
+/* What failed in a text that may have *values more values: 413 where it has more, 503, else 400. */
+bool iso_body_refuse(iso_status status, uint64_t values, iso_api_error *refusal);
+
 /* Defaults of every field; max_tokens -1: not given. */
 void iso_fields_init(iso_fields *fields);
 /* Reads an object's members. Unknown ones are refused, naming the nearest. Strings and JSON belong

@@ -1,6 +1,5 @@
 #include "server/job.h"
 
-#include "core/json.h"
 #include "models/chat/chat_template.h"
 #include "models/tokenizer/tokenizer.h"
 #include <stdio.h>
@@ -8,7 +7,7 @@
 #include <string.h>
 
 /* A body up to this size is read in less than a few milliseconds, unless it has a schema. */
-enum { INLINE_BODY = 16 << 10, MAX_DEPTH = 64 };
+enum { INLINE_BODY = 16 << 10 };
 /* Unsent bytes of an answer, or bytes on their way to the loop, at which its engine requests wait.
  */
 static const size_t HIGH_MARK = (size_t)256 << 10;
@@ -357,13 +356,13 @@ static bool check_model(const iso_job *job, iso_api_error *refusal) {
 }
 
 static bool read_body(iso_job *job, iso_api_error *refusal) {
-  iso_status status =
-      iso_json_parse(job->body ? job->body : "", job->body_length, MAX_DEPTH, &job->root);
-  if (status == ISO_OK && job->format->body == ISO_BODY_CHAT)
+  iso_status status = ISO_OK;
+  if (!iso_body_parse(job->body, job->body_length, &job->root, refusal))
+    return false;
+  if (job->format->body == ISO_BODY_CHAT)
     status = iso_chat_keep_number_spelling(job->root, job->body, job->body_length);
   if (status != ISO_OK)
-    return iso_refuse(refusal, status == ISO_ERROR_OUT_OF_MEMORY ? 503 : 400, NULL, "invalid_json",
-                      "%s", iso_status_message());
+    return iso_body_refuse(status, ISO_BODY_MAX_VALUES, refusal);
   iso_fields_init(&job->fields);
   if (!iso_fields_read(job->root, job->format->body, &job->fields, refusal) ||
       !check_model(job, refusal))

@@ -1,7 +1,6 @@
 /* /tokenize and /detokenize, as vLLM has them. */
 #include "server/routes.h"
 
-#include "core/json.h"
 #include "models/tokenizer/tokenizer.h"
 #include <stdlib.h>
 #include <string.h>
@@ -19,15 +18,14 @@ typedef struct small_job {
   iso_api_error refusal; /* status 0: none */
 } small_job;
 
-enum { INLINE_BODY = 16 << 10, MAX_DEPTH = 64 };
+enum { INLINE_BODY = 16 << 10 };
 
 static void run(iso_work *work) {
   small_job *job = (small_job *)work;
   cJSON *root = NULL;
   iso_api_error refusal = {0};
-  bool ok = iso_json_parse(job->body ? job->body : "", job->body_length, MAX_DEPTH, &root) == ISO_OK
-                ? job->answer(job, root, &refusal)
-                : iso_refuse(&refusal, 400, NULL, "invalid_json", "%s", iso_status_message());
+  bool ok = iso_body_parse(job->body, job->body_length, &root, &refusal) &&
+            job->answer(job, root, &refusal);
   job->refusal = refusal;
   if (ok)
     job->refusal.status = 0;

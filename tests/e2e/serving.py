@@ -164,7 +164,7 @@ class Server:
                              and m["isomer_engine_pages_used"] == 0 and m["isomer_http_exchanges"] == 1,
                              seconds, "an idle engine")
 
-    def memory(self):
-        """Resident bytes."""
+    def memory(self, which="VmRSS"):
+        """Resident bytes; the most there were with VmHWM."""
         with open(f"/proc/{self.process.pid}/status") as status:
-            return int(re.search(r"VmRSS:\s+(\d+) kB", status.read())[1]) * 1024
+            return int(re.search(which + r":\s+(\d+) kB", status.read())[1]) * 1024

@@ -537,6 +537,22 @@ class Answers(unittest.TestCase):
             error = self.server.post(path, body, 400)["error"]
             self.assertEqual((error["code"], error["param"]), ("context_length_exceeded", param))
 
+    def test_bodies_of_many_values(self):
+        """A tree takes tens of times its text: many small values are refused before one is made, wherever they are."""
+        before = self.server.memory("VmHWM")
+        many = "[" + "1," * 3000000 + "1]"
+        calls = ",".join('{"id": "%d", "type": "function", "function": {"name": "f", "arguments": %s}}'
+                         % (n, json.dumps('{"a": [' + "1," * 100000 + "1]}")) for n in range(8))
+        for path, body in ((COMPLETIONS, '{"prompt": %s}' % many), ("/v1/embeddings", '{"input": %s}' % many),
+                           ("/tokenize", '{"prompt": %s}' % many), ("/detokenize", '{"tokens": %s}' % many),
+                           ("/generate", '{"inputs": %s}' % many), (CHAT, '{"messages": %s}' % many),
+                           (CHAT, '{"messages": [{"role": "assistant", "content": "", "tool_calls": [%s]}]}' % calls)):
+            status, _, text = self.server.request("POST", path, body.encode())
+            self.assertEqual((status, error_of(text)["code"]), (413, "body_too_large"), path)
+        self.assertLess(self.server.memory("VmHWM") - before, 140 << 20)
+        ids = {"prompt": [97] * 300000}  # fewer are read
+        self.assertEqual(self.server.post(COMPLETIONS, ids, 400)["error"]["code"], "context_length_exceeded")
+
     def test_embeddings(self):
         answer = self.server.post("/v1/embeddings", {"input": ["abc", "abc", "xyz"]})
         vectors = [row["embedding"] for row in answer["data"]]

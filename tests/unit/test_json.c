@@ -177,6 +177,23 @@ static void test_too_many_values(void **state) {
   free(text);
 }
 
+static void test_values_of_several_texts(void **state) {
+  (void)state;
+  uint64_t values = 7;
+  cJSON *root;
+  assert_int_equal(iso_json_parse_within("[1,2]", 5, 4, &values, &root), ISO_OK);
+  cJSON_Delete(root);
+  assert_int_equal(values, 4);
+  assert_int_equal(iso_json_parse_within("[1,2", 4, 4, &values, &root), ISO_ERROR_CORRUPT_DATA);
+  assert_int_equal(iso_json_parse_within("[[[]]]", 6, 2, &values, &root), ISO_ERROR_LIMIT);
+  assert_int_equal(values, 4);
+  assert_int_equal(iso_json_parse_within("[1,2,3]", 7, 4, &values, &root), ISO_OK);
+  cJSON_Delete(root);
+  assert_int_equal(values, 0);
+  assert_int_equal(iso_json_parse_within("1", 1, 4, &values, &root), ISO_ERROR_LIMIT);
+  assert_null(root);
+}
+
 /* A vocabulary-sized object, its keys in any order, costs about as much as parsing it. */
 static void test_large_object(void **state) {
   (void)state;
@@ -272,9 +289,13 @@ static void test_read_file(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_values),       cmocka_unit_test(test_syntax_errors),
-      cmocka_unit_test(test_depth),        cmocka_unit_test(test_too_many_values),
-      cmocka_unit_test(test_large_object), cmocka_unit_test(test_getters),
+      cmocka_unit_test(test_values),
+      cmocka_unit_test(test_syntax_errors),
+      cmocka_unit_test(test_depth),
+      cmocka_unit_test(test_too_many_values),
+      cmocka_unit_test(test_values_of_several_texts),
+      cmocka_unit_test(test_large_object),
+      cmocka_unit_test(test_getters),
       cmocka_unit_test(test_read_file),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
