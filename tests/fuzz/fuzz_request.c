@@ -37,8 +37,8 @@ static void on_request(void *context, iso_exchange *exchange) {
   (void)iso_http_header(exchange, "content-type");
   const iso_server_options names = {.host = "localhost"};
   (void)iso_host_is_allowed(&names, true, exchange->host);
-  if ((exchange->query && strlen(exchange->query) > 2048) || iso_http_header(exchange, "T5"))
-    abort(); /* a trailer of the seeds is no header */
+  if (exchange->query && strlen(exchange->query) > 2048)
+    abort();
   if (exchange->body_length % 3 == 1) {
     iso_http_stream_begin(exchange, 200, "text/event-stream");
     iso_http_stream_write(exchange, "data: x\n\n", 9);
