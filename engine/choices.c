@@ -174,7 +174,7 @@ static void add_embedding(iso_engine *engine, const engine_sequence *sequence, b
   engine_request *request = sequence->request;
   int32_t width = iso_model_get_config(engine->model)->hidden_size;
   for (int32_t r = 0; r < sequence->rows.n; r++) {
-    const float *row = iso_runtime_hidden(engine->runtime, sequence->rows.logit_row + r);
+    const float *row = iso_runtime_hidden(engine->runtime, sequence->rows.first_row + r);
     for (int32_t i = 0; i < width; i++)
       request->embedding[i] += (double)row[i];
   }

@@ -40,7 +40,7 @@ static iso_status fill_options(const iso_engine_options *given, iso_engine_optio
   if (!(out->memory_utilization >= 0 && out->memory_utilization <= 1))
     return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "the share of memory is %g, must be 0 to 1",
                     (double)out->memory_utilization);
-  /* One row a sequence, and some for drafts, prompts' logprobs and embeddings. */
+  /* One row a sequence, and some for drafts and prompts' logprobs. */
   int32_t rows = out->runtime.max_sequences;
   rows +=
       out->speculation != ISO_SPECULATION_NONE && rows > LEAST_LOGIT_ROWS ? rows : LEAST_LOGIT_ROWS;

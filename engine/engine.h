@@ -93,6 +93,7 @@ typedef struct engine_drawn {
 /* What a sequence has in one step. */
 typedef struct engine_rows {
   int32_t n, n_drafts;             /* rows; those of them that are drafts */
+  int32_t first_row;               /* in the step */
   int32_t logit_row, n_logit_rows; /* the first of them */
   bool is_last;                    /* nothing is left to run behind them */
   bool draws_on_device;

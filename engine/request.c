@@ -211,6 +211,7 @@ iso_status iso_engine_request_create(const iso_engine *engine, const iso_request
   if (asked.embed) {
     asked.n = asked.best_of = 1;
     asked.beam_width = asked.max_tokens = 0;
+    asked.prompt_logprobs = false;
   }
   int32_t limit = 0;
   ISO_TRY(check_numbers(&asked));

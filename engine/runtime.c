@@ -9,7 +9,7 @@
 
 enum { DEFAULT_CONTEXT = 4096, DEFAULT_PAGE_SIZE = 64, MAX_PAGE_SIZE = 1024 };
 
-/* Rows of an output on the host, one a logit row. */
+/* Rows of an output on the host: one a logit row, or of hidden states one a token. */
 typedef struct runtime_rows {
   const float *rows; /* NULL: not fetched since the latest step */
   float *copy;       /* where the device's memory cannot be mapped */
@@ -17,7 +17,7 @@ typedef struct runtime_rows {
 
 /* A step, as far as the host looks at it. */
 typedef struct runtime_step {
-  int32_t n_logit_rows;
+  int32_t n_rows, n_logit_rows;
   int32_t *kept; /* those of them that came to the host, ascending; max_logit_rows */
   int32_t n_kept;
 } runtime_step;
@@ -414,33 +414,34 @@ static iso_status copy_rows(iso_runtime *runtime, iso_value value, int64_t n, fl
   return status;
 }
 
-/* Makes rows of an output readable on the host. */
-static iso_status fetch(iso_runtime *runtime, iso_value value, int64_t columns,
-                        runtime_rows *view) {
-  if (runtime->shown.n_logit_rows == 0 || view->rows)
+/* Makes the first n_rows rows of an output readable on the host; a step has most_rows at most. */
+static iso_status fetch(iso_runtime *runtime, iso_value value, int32_t n_rows, int32_t most_rows,
+                        int64_t columns, runtime_rows *view) {
+  if (n_rows == 0 || view->rows)
     return ISO_OK;
   if (iso_graph_get_value(runtime->graph, value)->scheme == ISO_SCHEME_F32)
     view->rows = iso_executor_peek(runtime->executor, value);
   if (view->rows)
     return ISO_OK;
   if (!view->copy)
-    view->copy = malloc((size_t)runtime->options.max_logit_rows * (size_t)columns * sizeof(float));
+    view->copy = malloc((size_t)most_rows * (size_t)columns * sizeof(float));
   if (!view->copy)
     return iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory for %d rows of %lld numbers on the host",
-                    runtime->options.max_logit_rows, (long long)columns);
-  ISO_TRY(copy_rows(runtime, value, runtime->shown.n_logit_rows * columns, view->copy));
+                    most_rows, (long long)columns);
+  ISO_TRY(copy_rows(runtime, value, n_rows * columns, view->copy));
   view->rows = view->copy;
   return ISO_OK;
 }
 
 iso_status iso_runtime_fetch_logits(iso_runtime *runtime) {
-  return fetch(runtime, runtime->logits, iso_model_get_config(runtime->model)->vocabulary_size,
-               &runtime->logit_view);
+  return fetch(runtime, runtime->logits, runtime->shown.n_logit_rows,
+               runtime->options.max_logit_rows,
+               iso_model_get_config(runtime->model)->vocabulary_size, &runtime->logit_view);
 }
 
 iso_status iso_runtime_fetch_hidden(iso_runtime *runtime) {
-  return fetch(runtime, runtime->hidden, iso_model_get_config(runtime->model)->hidden_size,
-               &runtime->hidden_view);
+  return fetch(runtime, runtime->hidden, runtime->shown.n_rows, runtime->options.max_tokens,
+               iso_model_get_config(runtime->model)->hidden_size, &runtime->hidden_view);
 }
 
 bool iso_runtime_overlaps(const iso_runtime *runtime) {
@@ -497,6 +498,7 @@ iso_status iso_runtime_submit(iso_runtime *runtime, const iso_batch_sequence *se
     return status;
   }
   runtime_step *step = &runtime->under_way[runtime->n_under_way++];
+  step->n_rows = rows;
   step->n_logit_rows = n_logit_rows;
   step->n_kept = 0;
   return ISO_OK;
@@ -519,7 +521,7 @@ iso_status iso_runtime_keep_logits(iso_runtime *runtime, const int32_t *rows, in
 
 iso_status iso_runtime_wait(iso_runtime *runtime) {
   runtime->logit_view.rows = runtime->hidden_view.rows = NULL;
-  runtime->shown.n_logit_rows = runtime->shown.n_kept = 0;
+  runtime->shown.n_rows = runtime->shown.n_logit_rows = runtime->shown.n_kept = 0;
   iso_status status = iso_executor_wait(runtime->executor);
   if (status != ISO_OK) {
     runtime->n_under_way = 0;
@@ -549,10 +551,8 @@ iso_status iso_runtime_step(iso_runtime *runtime, const iso_batch_sequence *sequ
   return iso_runtime_fetch_logits(runtime);
 }
 
-static const float *row_of(const iso_runtime *runtime, const runtime_rows *view, int32_t row,
-                           int64_t columns) {
-  return view->rows && row >= 0 && row < runtime->shown.n_logit_rows ? view->rows + row * columns
-                                                                     : NULL;
+static const float *row_of(const runtime_rows *view, int32_t row, int32_t n_rows, int64_t columns) {
+  return view->rows && row >= 0 && row < n_rows ? view->rows + row * columns : NULL;
 }
 
 /* Among the rows that came to the host alone. */
@@ -567,12 +567,13 @@ static const float *kept_row(const iso_runtime *runtime, int32_t row, int64_t co
 
 const float *iso_runtime_logits(const iso_runtime *runtime, int32_t row) {
   int64_t columns = iso_model_get_config(runtime->model)->vocabulary_size;
-  return runtime->logit_view.rows ? row_of(runtime, &runtime->logit_view, row, columns)
-                                  : kept_row(runtime, row, columns);
+  return runtime->logit_view.rows
+             ? row_of(&runtime->logit_view, row, runtime->shown.n_logit_rows, columns)
+             : kept_row(runtime, row, columns);
 }
 
 const float *iso_runtime_hidden(const iso_runtime *runtime, int32_t row) {
-  return row_of(runtime, &runtime->hidden_view, row,
+  return row_of(&runtime->hidden_view, row, runtime->shown.n_rows,
                 iso_model_get_config(runtime->model)->hidden_size);
 }
 

@@ -41,8 +41,9 @@ ISO_MUST_CHECK iso_status iso_runtime_wait(iso_runtime *runtime);
 bool iso_runtime_is_done(iso_runtime *runtime);
 ISO_MUST_CHECK iso_status iso_runtime_fetch_logits(iso_runtime *runtime);
 ISO_MUST_CHECK iso_status iso_runtime_fetch_hidden(iso_runtime *runtime);
-/* The final hidden state, after the last norm, behind logit row `row`: hidden_size floats, valid
- * until the next step. NULL before iso_runtime_fetch_hidden(). */
+/* The final hidden state, after the last norm, of token row `row` of the step, which has those of
+ * its sequences one after another: hidden_size floats, valid until the next step. NULL before
+ * iso_runtime_fetch_hidden(). */
 const float *iso_runtime_hidden(const iso_runtime *runtime, int32_t row);
 
 /* Whether steps draw a token of every logit row on the device, so that the rows can stay there. */

@@ -154,7 +154,7 @@ static bool suits_device(const iso_engine *engine, const engine_sequence *sequen
   const iso_request *asked = &request->asked;
   bool looks_at_drafts = sequence->rows.n_drafts > 0 && iso_sampler_has_window(engine, sequence);
   bool shares_row = !request->is_prompt_done && request->n_sequences > 1;
-  return iso_runtime_samples(engine->runtime) && sequence->rows.n_logit_rows > 0 && !asked->embed &&
+  return iso_runtime_samples(engine->runtime) && sequence->rows.n_logit_rows > 0 &&
          asked->beam_width == 0 && !shares_row && !looks_at_drafts &&
          !(asked->prompt_logprobs && !request->is_prompt_done);
 }

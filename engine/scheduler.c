@@ -130,9 +130,9 @@ static iso_status start(plan *self, engine_sequence *sequence, place at, bool *o
 
 /* ---- Rows ---------------------------------------------------------------------------------- */
 
-static bool wants_all_rows(const engine_sequence *sequence) {
+static bool wants_all_logits(const engine_sequence *sequence) {
   const engine_request *request = sequence->request;
-  return request->asked.embed || (request->asked.prompt_logprobs && !request->is_prompt_done);
+  return request->asked.prompt_logprobs && !request->is_prompt_done;
 }
 
 /* Drafts are worth rows and free pages, not somebody else's. */
@@ -169,7 +169,8 @@ static void add_to_batch(plan *self, engine_sequence *sequence) {
   engine_batch *batch = &self->engine->batch;
   int32_t n = sequence->rows.n;
   bool reaches_end = n >= iso_sequence_pending(sequence), is_drawn = sequence->ahead.n_tokens > 0;
-  bool all = wants_all_rows(sequence) || sequence->rows.n_drafts > 0;
+  bool none = sequence->request->asked.embed; /* hidden states alone */
+  bool all = wants_all_logits(sequence) || sequence->rows.n_drafts > 0;
   static const int32_t unknown = 0;
   const int32_t *tokens =
       is_drawn ? &unknown : sequence->answer.tokens + iso_sequence_next(sequence);
@@ -181,8 +182,9 @@ static void add_to_batch(plan *self, engine_sequence *sequence) {
     batch->n_token_copies += n;
     tokens = copy;
   }
+  sequence->rows.first_row = batch->n_tokens;
   sequence->rows.logit_row = batch->n_logit_rows;
-  sequence->rows.n_logit_rows = all ? n : reaches_end ? 1 : 0;
+  sequence->rows.n_logit_rows = none ? 0 : all ? n : reaches_end ? 1 : 0;
   sequence->rows.is_last = reaches_end;
   sequence->is_placed = true;
   batch->entries[batch->n] = (iso_batch_sequence){.n_tokens = n,
@@ -191,13 +193,13 @@ static void add_to_batch(plan *self, engine_sequence *sequence) {
                                                   .pages = sequence->pages,
                                                   .n_pages = sequence->n_pages,
                                                   .all_logits = all,
-                                                  .no_logits = !all && !reaches_end};
+                                                  .no_logits = sequence->rows.n_logit_rows == 0};
   batch->drawn_rows[batch->n] = is_drawn ? sequence->ahead.logit_row : -1;
   batch->n_tokens += n;
   batch->n_logit_rows += sequence->rows.n_logit_rows;
   sequence->rows.is_void = false;
   iso_sampler_place(self->engine, sequence);
-  if (!sequence->rows.draws_on_device && !sequence->request->asked.embed)
+  if (!sequence->rows.draws_on_device)
     add_host_rows(batch, sequence);
   batch->rows[batch->n] = sequence->rows;
   batch->sequences[batch->n++] = sequence;
@@ -236,14 +238,14 @@ static iso_status place_prompt(plan *self, engine_sequence *sequence, place at) 
   }
   int32_t pending = iso_sequence_pending(sequence);
   int32_t rows = pending < left ? pending : left;
-  if (wants_all_rows(sequence) && rows > 1 + self->logit_rows_left)
+  if (wants_all_logits(sequence) && rows > 1 + self->logit_rows_left)
     rows = 1 + self->logit_rows_left;
   sequence->rows.n = rows;
   sequence->rows.n_drafts = 0;
   self->engine->batch.has_prompts = true;
   self->tokens_left -= rows;
   self->prompt_left -= rows;
-  if (wants_all_rows(sequence))
+  if (wants_all_logits(sequence))
     self->logit_rows_left -= rows - 1;
   add_to_batch(self, sequence);
   return ISO_OK;

@@ -180,9 +180,8 @@ static iso_value rope(iso_model_builder *builder, iso_value x, bool local) {
 static iso_value project_heads(iso_model_builder *builder, iso_value x, const char *name, int layer,
                                int64_t n_heads) {
   const iso_model_config *config = builder->config;
-  iso_value y =
-      linear(builder, x, name, layer, n_heads * config->head_dim, config->hidden_size,
-             inner(builder));
+  iso_value y = linear(builder, x, name, layer, n_heads * config->head_dim, config->hidden_size,
+                       inner(builder));
   return iso_graph_reshape(builder->graph, y,
                            shape_of(3, tokens(builder), n_heads, config->head_dim));
 }
@@ -267,14 +266,15 @@ void iso_block_head(iso_model_builder *builder, iso_value x) {
   const iso_model_config *config = builder->config;
   iso_graph *graph = builder->graph;
   iso_graph_set_layer(graph, config->n_layers);
-  iso_value rows = apply(builder, ISO_OP_GATHER_ROWS, NULL, x, builder->logit_rows);
-  iso_value hidden = iso_block_norm(builder, rows, "output_norm", 0, config->hidden_size);
+  /* Of all tokens: an embedding needs every row's, and no logits. */
+  iso_value hidden = iso_block_norm(builder, x, "output_norm", 0, config->hidden_size);
   iso_graph_output(graph, hidden, "hidden");
+  iso_value rows = apply(builder, ISO_OP_GATHER_ROWS, NULL, hidden, builder->logit_rows);
   /* The logits are f32 whatever the activations are: the host samples from them. */
   iso_value head = iso_builder_matrix(builder, config->tied_embeddings ? "token_embd" : "output", 0,
                                       config->vocabulary_size, config->hidden_size);
   iso_value logits =
-      iso_graph_apply(graph, ISO_OP_MATMUL, NULL, ISO_SCHEME_F32, 3, hidden, head, ISO_NO_VALUE);
+      iso_graph_apply(graph, ISO_OP_MATMUL, NULL, ISO_SCHEME_F32, 3, rows, head, ISO_NO_VALUE);
   if (config->logit_soft_cap != 0.0f) {
     iso_soft_cap_attributes attributes = {sizeof attributes, 1.0f, config->logit_soft_cap};
     logits = iso_graph_apply(graph, ISO_OP_SOFT_CAP, &attributes, ISO_SCHEME_F32, 1, logits);

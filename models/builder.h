@@ -47,7 +47,7 @@ iso_value iso_block_attention(iso_model_builder *builder, iso_value x, int layer
 /* down(activation(gate(x)) * up(x)). */
 iso_value iso_block_mlp(iso_model_builder *builder, iso_value x, int layer);
 iso_value iso_block_add(iso_model_builder *builder, iso_value a, iso_value b);
-/* Picks the wanted rows, final norm, output head (the embedding table when tied), soft cap;
+/* Final norm, the wanted rows, output head (the embedding table when tied), soft cap;
  * marks "hidden" and "logits". */
 void iso_block_head(iso_model_builder *builder, iso_value x);
 

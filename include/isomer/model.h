@@ -108,7 +108,7 @@ typedef struct iso_model_graph_options {
  *
  *   token_ids [T]  positions [T]  kv_slots [T]  block_table [S, ceil(max_context / page_size)]
  *   query_start [S]  query_length [S]  context_length [S]  logit_rows [R]
- *   logits [R, vocabulary] f32 (output)   hidden [R, hidden] (output: after the final norm)
+ *   logits [R, vocabulary] f32 (output)   hidden [T, hidden] (output: after the final norm)
  *
  * With `samples` also the operands of the sample op, its history one token long, and its output:
  *

@@ -125,6 +125,35 @@ static void test_embedding(void **state) {
   iso_engine_destroy(engine);
 }
 
+/* An embedding needs no logits, so that a step has as many of its rows as of any prompt; and finds
+ * its hidden rows among those of others. */
+static void test_embedding_in_whole_steps(void **state) {
+  (void)state;
+  iso_engine *engine = make_engine(model, NULL);
+  static collected alone, beside, plain, text;
+  int32_t tokens[100], other[40];
+  fill_prompt(tokens, 100, 4);
+  fill_prompt(other, 40, 5);
+  iso_request request = case_request(tokens, 100, 0), decoding = case_request(other, 40, 20);
+  generate(engine, decoding, &plain);
+  uint64_t before = stats_of(engine).n_steps;
+  request.embed = request.prompt_logprobs = true;
+  generate(engine, request, &alone);
+  assert_int_equal(stats_of(engine).n_steps - before, 2); /* 64 rows each */
+  assert_int_equal(alone.n_prompt, 0);
+  memset(&text, 0, sizeof text);
+  memset(&beside, 0, sizeof beside);
+  submit(engine, decoding, &text);
+  bool is_busy;
+  for (int i = 0; i < 3; i++)
+    CHECK(iso_engine_step(engine, &is_busy));
+  submit(engine, request, &beside);
+  run_all(engine);
+  assert_same_tokens(&text, 0, &plain, 0);
+  assert_memory_equal(beside.embedding, alone.embedding, sizeof alone.embedding);
+  iso_engine_destroy(engine);
+}
+
 /* ---- Text ---------------------------------------------------------------------------------- */
 
 /* The whole text of tokens, decoded at once. */
@@ -329,6 +358,7 @@ int main(void) {
       cmocka_unit_test(test_greedy_tokens_and_logprobs),
       cmocka_unit_test(test_prompt_logprobs),
       cmocka_unit_test(test_embedding),
+      cmocka_unit_test(test_embedding_in_whole_steps),
       cmocka_unit_test(test_text_is_whole),
       cmocka_unit_test(test_stop_strings),
       cmocka_unit_test(test_min_tokens_and_end),
