@@ -10,6 +10,7 @@
  *   choices.c    what a step's rows mean: prompts done, tokens taken, choices ended
  *   beam.c       beam search
  *   speculation.c  how many drafts are worth it, and drafts from a sequence's own tokens
+ *   ngrams.c     where a sequence has said before what it ends in
  *   step_times.c  what a step takes
  *   drafter.c    drafts from a smaller model
  *   answer.c     tokens and text on their way out, stop strings
@@ -37,6 +38,7 @@
 #include "engine/drafter.h"
 #include "engine/grammar/grammar.h"
 #include "engine/kv_pages.h"
+#include "engine/ngrams.h"
 #include "engine/page_pool.h"
 #include "engine/runtime.h"
 #include "engine/step_times.h"
@@ -79,7 +81,8 @@ typedef struct engine_draft_chance {
 } engine_draft_chance;
 
 typedef struct engine_speculation {
-  int kind; /* of the drafts of this step */
+  int kind;          /* of the drafts of this step */
+  iso_ngrams ngrams; /* of the sequence's tokens, where drafts come from them */
   engine_draft_chance chances[ENGINE_DRAFT_KINDS];
 } engine_speculation;
 

@@ -253,6 +253,7 @@ void iso_engine_request_destroy(engine_request *request) {
     free(request->sequences[i].swapped.slots);
     free(request->sequences[i].draft.pages);
     free(request->sequences[i].candidates);
+    iso_ngrams_destroy(&request->sequences[i].speculation.ngrams);
   }
   for (int32_t i = 0; i < request->n_finished; i++)
     iso_answer_destroy(&request->finished[i]);

@@ -5,10 +5,6 @@
  * free, few where each costs half a step, none where the text does not repeat itself. */
 #include "engine/engine.h"
 
-#include <string.h>
-
-enum { LONGEST_MATCH = 24 };
-
 /* Chances before anything is known, worth four drafts: of continuations of 1, 2, 3 and 4, 5 to 8
  * and more tokens that repeat, and of a draft model's tokens. */
 static const float first_chances[ENGINE_DRAFT_KINDS] = {0.3f, 0.6f, 0.8f, 0.95f, 0.97f, 0.8f};
@@ -71,34 +67,17 @@ void iso_speculation_learn(engine_sequence *sequence, int32_t n_accepted) {
 
 /* ---- From the sequence's own tokens -------------------------------------------------------- */
 
-/* The earlier place that ends like the sequence for longest, the latest of such: what follows it.
- * 0: none. */
-static int32_t find_match(const int32_t *tokens, int32_t n, int32_t *out_length) {
-  int32_t best = 0;
-  *out_length = 0;
-  for (int32_t end = n - 1; end > *out_length && *out_length < LONGEST_MATCH; end--) {
-    if (tokens[end - 1] != tokens[n - 1])
-      continue;
-    int32_t length = 1;
-    while (length < LONGEST_MATCH && length < end &&
-           tokens[end - 1 - length] == tokens[n - 1 - length])
-      length++;
-    if (length > *out_length) {
-      *out_length = length;
-      best = end;
-    }
-  }
-  return best;
-}
-
 int32_t iso_speculation_propose(const iso_engine *engine, engine_sequence *sequence, int32_t most) {
+  iso_ngrams *ngrams = &sequence->speculation.ngrams;
   const int32_t *tokens = sequence->answer.tokens;
   int32_t n = (int32_t)sequence->answer.n_tokens, length;
   if (engine->options.speculation == ISO_SPECULATION_DRAFT) {
     sequence->speculation.kind = DRAFT_MODEL_KIND;
     return sequence->n_proposed < most ? sequence->n_proposed : most;
   }
-  int32_t from = find_match(tokens, n, &length);
+  int32_t from = iso_ngrams_add(ngrams, tokens, n) == ISO_OK
+                     ? iso_ngrams_find(ngrams, tokens, &length)
+                     : 0; /* without memory for drafts there are none */
   if (from == 0)
     return 0;
   sequence->speculation.kind = kind_of_match(length);
