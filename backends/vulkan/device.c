@@ -331,9 +331,11 @@ static iso_status open_chosen(iso_device *device) {
 static void device_close(iso_device *device) {
   if (device->pipelines)
     vulkan_pipelines_destroy(device);
-  if (device->handle && device->api.vkDestroyDevice)
-    device->api.vkDestroyDevice(device->handle, NULL);
-  vulkan_api_destroy(&device->api);
+  if (!device->is_hung) {
+    if (device->handle && device->api.vkDestroyDevice)
+      device->api.vkDestroyDevice(device->handle, NULL);
+    vulkan_api_destroy(&device->api);
+  }
   pthread_mutex_destroy(&device->lock);
   free(device);
 }

@@ -20,11 +20,20 @@ static const struct {
     {VK_ERROR_EXTENSION_NOT_PRESENT, ISO_ERROR_UNSUPPORTED, "the driver lacks an extension"},
 };
 
-iso_status vulkan_error(VkResult result, const char *what) {
+iso_status vulkan_error_text(VkResult result, char out_text[VULKAN_ERROR_BYTES]) {
   for (size_t i = 0; i < sizeof errors / sizeof *errors; i++)
-    if (errors[i].result == result)
-      return vulkan_fail(errors[i].status, "%s: %s", what, errors[i].text);
-  return vulkan_fail(ISO_ERROR_DEVICE, "%s: Vulkan error %d", what, (int)result);
+    if (errors[i].result == result) {
+      snprintf(out_text, VULKAN_ERROR_BYTES, "%s", errors[i].text);
+      return errors[i].status;
+    }
+  snprintf(out_text, VULKAN_ERROR_BYTES, "Vulkan error %d", (int)result);
+  return ISO_ERROR_DEVICE;
+}
+
+iso_status vulkan_error(VkResult result, const char *what) {
+  char text[VULKAN_ERROR_BYTES];
+  iso_status status = vulkan_error_text(result, text);
+  return vulkan_fail(status, "%s: %s", what, text);
 }
 
 /* Once a process: drivers keep threads and state of their own, so it is never closed. */

@@ -70,7 +70,8 @@ typedef struct vulkan_matrix_features {
 void *vulkan_matrix_chain(const vulkan_facts *facts, void *next,
                           vulkan_matrix_features *out_features);
 /* What matmul_matrix.comp lacks to run, NULL for nothing: it needs fragments of 16 x 16 x 16 halves
- * with sums in f32, subgroups of 32 and 48 KiB of shared memory (`facts->shared_bytes` is known). */
+ * with sums in f32, subgroups of 32 and 48 KiB of shared memory (`facts->shared_bytes` is known).
+ */
 const char *vulkan_matrix_missing(const vulkan_api *api, const vulkan_facts *facts);
 /* The same of matmul_matrix2.comp: tiles of 64 x 32 halves by 128 invocations, and of
  * 128 x 128 by 256. */

@@ -36,6 +36,10 @@ static void memory_free(iso_device *device, iso_buffer *buffer) {
   if (!buffer)
     return;
   const vulkan_api *api = &device->api;
+  if (device->is_hung) {
+    free(buffer);
+    return;
+  }
   api->vkDestroyBuffer(device->handle, buffer->handle, NULL);
   api->vkFreeMemory(device->handle, buffer->memory, NULL);
   if (buffer->memory && buffer->kind == ISO_MEMORY_DEVICE) {

@@ -26,6 +26,8 @@ static const struct {
 #include "backends/vulkan/shaders.def"
 };
 
+const char *vulkan_shader_name(vulkan_shader shader) { return modules[shader].name; }
+
 /* FNV-1a over the shader and its constants. */
 static uint32_t hash(vulkan_shader shader, const uint32_t *constants, uint32_t n_constants) {
   uint32_t value = (2166136261u ^ (uint32_t)shader) * 16777619u;
@@ -122,10 +124,13 @@ void vulkan_pipelines_destroy(iso_device *device) {
   for (uint32_t i = 0; device->pipelines && i < N_CHAINS; i++)
     for (vulkan_pipeline *p = device->pipelines[i], *next; p; p = next) {
       next = p->next;
-      api->vkDestroyPipeline(device->handle, p->handle, NULL);
+      if (!device->is_hung)
+        api->vkDestroyPipeline(device->handle, p->handle, NULL);
       free(p);
     }
   free(device->pipelines);
+  if (device->is_hung)
+    return;
   api->vkDestroyPipelineCache(device->handle, device->cache, NULL);
   api->vkDestroyPipelineLayout(device->handle, device->layout, NULL);
 }

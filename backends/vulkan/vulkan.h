@@ -8,6 +8,7 @@
 
 #include <isomer/backend.h>
 #include <pthread.h>
+#include <stdatomic.h>
 
 #define VK_NO_PROTOTYPES
 #include <vulkan/vulkan_core.h>
@@ -44,6 +45,9 @@ extern const iso_host *vulkan_host;
     }                                                                                              \
   } while (0)
 
+enum { VULKAN_ERROR_BYTES = 64 };
+/* A Vulkan error in words, and its status. */
+iso_status vulkan_error_text(VkResult result, char out_text[VULKAN_ERROR_BYTES]);
 /* Sets the sentence of a Vulkan error, `what` being what was tried, and returns its status. */
 iso_status vulkan_error(VkResult result, const char *what);
 /* Opens the loader and makes an instance. False with a reason (capacity 256) when there is none. */
@@ -80,6 +84,7 @@ typedef struct vulkan_facts {
 } vulkan_facts;
 
 typedef struct vulkan_pipeline vulkan_pipeline;
+struct vulkan_timeline;
 
 struct iso_device {
   vulkan_api api;
@@ -91,8 +96,12 @@ struct iso_device {
   size_t cache_bytes;          /* of the cache as it was loaded */
   vulkan_pipeline **pipelines; /* hash chains, see pipeline.c */
   uint32_t n_pipelines;
-  uint64_t used_bytes;   /* of the device heap, by this device's buffers */
-  pthread_mutex_t lock;  /* over the VkQueue, pipelines and used_bytes */
+  uint64_t used_bytes;               /* of the device heap, by this device's buffers */
+  struct vulkan_timeline *timelines; /* of all queues, see timeline.h */
+  /* It was given up and may still use anything: nothing of it is freed, and it is not waited for.
+   */
+  atomic_bool is_hung;
+  pthread_mutex_t lock; /* over the VkQueue, pipelines, used_bytes and timelines */
 };
 
 struct iso_buffer {
@@ -129,6 +138,7 @@ typedef enum vulkan_shader {
  * workgroup's size), made when first asked for. */
 iso_status vulkan_pipeline_get(iso_device *device, vulkan_shader shader, const uint32_t *constants,
                                uint32_t n_constants, VkPipeline *out_pipeline);
+const char *vulkan_shader_name(vulkan_shader shader);
 /* Pipelines and the cache on disk, which is kept in the user's cache folder by driver UUID. */
 iso_status vulkan_pipelines_create(iso_device *device);
 void vulkan_pipelines_destroy(iso_device *device);
@@ -153,6 +163,8 @@ typedef struct vulkan_dispatch {
   uint32_t n_accesses;
 } vulkan_dispatch;
 
+/* ISOMER_VULKAN_SYNC: each command is waited for, and none recorded, so that a fault names it. */
+bool vulkan_is_synchronous(void);
 iso_status vulkan_enqueue(iso_queue *queue, const vulkan_dispatch *dispatch);
 iso_device *vulkan_queue_device(const iso_queue *queue);
 /* A mapped buffer of at least `bytes`, which the queue keeps; whoever uses it waits for the end of

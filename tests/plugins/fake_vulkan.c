@@ -1,6 +1,7 @@
 #include "tests/plugins/fake_vulkan.h"
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -18,7 +19,7 @@ typedef enum kind {
   SEMAPHORE
 } kind;
 
-enum { MAX_COPIES = 256, CACHE_BYTES = 64 };
+enum { MAX_COPIES = 256, CACHE_BYTES = 64, MAX_SLOW = 64 };
 
 typedef struct object object;
 
@@ -35,15 +36,22 @@ struct object {
   uint8_t *bytes;
   uint64_t size;
   object *memory, *semaphore;
-  uint64_t value;     /* of a semaphore, what is reached; of a buffer, what is waited for */
-  uint64_t submitted; /* of a semaphore */
-  copy *copies;       /* of a command buffer */
+  uint64_t value; /* of a semaphore, what is reached; of a buffer, what is waited for */
+  /* Of a semaphore: the last value submitted, and the last one that is ever reached. */
+  uint64_t submitted, limit;
+  copy *copies; /* of a command buffer */
   uint32_t n_copies;
 };
 
 static fake_vulkan fake;
 static object *objects, physical[4];
-static bool is_lost; /* nobody can say any more what is done */
+static struct {
+  object *semaphore;
+  uint64_t value;
+} submissions[MAX_SLOW];          /* in order */
+static bool is_lost, wait_failed; /* lost: nobody can say any more what is done */
+
+static bool is_gone(void) { return fake.lose_at && fake.n_submits >= fake.lose_at; }
 
 static void misuse(const char *what) { fake.wrong = fake.n_wrong++ ? fake.wrong : what; }
 
@@ -98,7 +106,7 @@ static void destroy(void *handle, kind of) {
     link = &(*link)->next;
   object *gone = *link;
   if (of == BUFFER && gone->semaphore && lives(gone->semaphore, SEMAPHORE) &&
-      gone->semaphore->value < gone->value && !is_lost)
+      gone->semaphore->value < gone->value && !is_lost && !is_gone())
     misuse("a buffer is destroyed while work uses it");
   *link = gone->next;
   free(gone->bytes);
@@ -215,15 +223,6 @@ static void fake_vkGetDeviceQueue(VkDevice device, uint32_t family, uint32_t ind
                                   VkQueue *out_queue) {
   (void)family, (void)index;
   *out_queue = (VkQueue)HANDLE(device);
-}
-
-static VkResult fake_vkDeviceWaitIdle(VkDevice device) {
-  VkResult result = call();
-  for (object *o = objects; o && result == VK_SUCCESS; o = o->next)
-    if (o->kind == SEMAPHORE && o->parent == HANDLE(device))
-      o->value = o->submitted;
-  is_lost = is_lost || result != VK_SUCCESS;
-  return result;
 }
 
 /* ---- Memory ------------------------------------------------------------------------------------
@@ -476,7 +475,10 @@ static VkResult fake_vkCreateSemaphore(VkDevice device, const VkSemaphoreCreateI
                                        const VkAllocationCallbacks *allocator,
                                        VkSemaphore *out_semaphore) {
   (void)info, (void)allocator;
-  return make(SEMAPHORE, device, out_semaphore);
+  VkResult result = make(SEMAPHORE, device, out_semaphore);
+  if (result == VK_SUCCESS)
+    last_made()->limit = UINT64_MAX;
+  return result;
 }
 
 static void fake_vkDestroySemaphore(VkDevice device, VkSemaphore semaphore,
@@ -485,16 +487,42 @@ static void fake_vkDestroySemaphore(VkDevice device, VkSemaphore semaphore,
   destroy(HANDLE(semaphore), SEMAPHORE);
 }
 
+static void work(void) {
+  clock_t end = clock() + CLOCKS_PER_SEC / 50;
+  while (clock() < end)
+    ;
+}
+
+/* What is done when somebody looks. */
+static void settle(object *semaphore) {
+  if (fake.waits_each == 0)
+    semaphore->value =
+        semaphore->submitted < semaphore->limit ? semaphore->submitted : semaphore->limit;
+  else
+    for (uint32_t i = 0; i < fake.n_timeouts / fake.waits_each && i < fake.n_submits; i++)
+      if (submissions[i % MAX_SLOW].semaphore == semaphore)
+        semaphore->value = submissions[i % MAX_SLOW].value;
+}
+
 static VkResult fake_vkWaitSemaphores(VkDevice device, const VkSemaphoreWaitInfo *info,
                                       uint64_t timeout) {
-  (void)device, (void)timeout;
+  (void)device;
   object *semaphore = HANDLE(info->pSemaphores[0]);
   VkResult result = call();
+  wait_failed = result != VK_SUCCESS;
   if (info->pValues[0] > semaphore->submitted)
     misuse("a wait that would not end");
-  if (result == VK_SUCCESS && semaphore->value < info->pValues[0])
-    semaphore->value = info->pValues[0];
-  return result;
+  if (is_gone() || result != VK_SUCCESS)
+    return is_gone() ? VK_ERROR_DEVICE_LOST : result;
+  settle(semaphore);
+  if (semaphore->value >= info->pValues[0])
+    return VK_SUCCESS;
+  if (timeout == UINT64_MAX)
+    misuse("a wait without an end for what does not come");
+  fake.n_timeouts++;
+  if (fake.work_every && fake.n_timeouts % fake.work_every == 0)
+    work();
+  return VK_TIMEOUT;
 }
 
 static VkResult fake_vkGetSemaphoreCounterValue(VkDevice device, VkSemaphore semaphore,
@@ -502,8 +530,11 @@ static VkResult fake_vkGetSemaphoreCounterValue(VkDevice device, VkSemaphore sem
   (void)device;
   object *self = HANDLE(semaphore);
   VkResult result = call();
+  is_lost = is_lost || (result != VK_SUCCESS && wait_failed);
+  if (is_gone())
+    return VK_ERROR_DEVICE_LOST;
   if (result == VK_SUCCESS)
-    self->value = self->submitted;
+    settle(self);
   *out_value = self->value;
   return result;
 }
@@ -535,9 +566,13 @@ static VkResult fake_vkQueueSubmit(VkQueue queue, uint32_t count, const VkSubmit
   VkResult result = call();
   const VkTimelineSemaphoreSubmitInfo *values = infos->pNext;
   object *semaphore = HANDLE(infos->pSignalSemaphores[0]);
-  if (result != VK_SUCCESS)
-    return result;
+  if (is_gone() || result != VK_SUCCESS)
+    return is_gone() ? VK_ERROR_DEVICE_LOST : result;
+  fake.n_submits++;
+  semaphore->limit = fake.n_submits == fake.hang_at ? semaphore->submitted : semaphore->limit;
   semaphore->submitted = values->pSignalSemaphoreValues[0];
+  submissions[(fake.n_submits - 1) % MAX_SLOW].semaphore = semaphore;
+  submissions[(fake.n_submits - 1) % MAX_SLOW].value = semaphore->submitted;
   for (uint32_t i = 0; i < infos->commandBufferCount; i++)
     run(HANDLE(infos->pCommandBuffers[i]), semaphore, semaphore->submitted);
   return VK_SUCCESS;
@@ -582,7 +617,7 @@ PFN_vkVoidFunction vkGetInstanceProcAddr(VkInstance instance, const char *name) 
 fake_vulkan *fake_vulkan_get(void) { return &fake; }
 
 void fake_vulkan_reset(void) {
-  is_lost = false;
+  is_lost = wait_failed = false;
   fake = (fake_vulkan){
       .n_devices = 1,
       .properties = {.apiVersion = VK_API_VERSION_1_3,

@@ -27,6 +27,12 @@ typedef struct fake_vulkan {
   VkResult fault;
   bool is_lasting;
   const char *failed; /* the first that failed */
+  /* Submissions are counted from 1 on. Number `hang_at` and those behind it never end; number
+   * `lose_at` loses the device as it runs. 0: none. */
+  uint32_t n_submits, hang_at, lose_at;
+  /* Waits for what is not done are over at once, and counted. After so many one more submission
+   * ends; 0: all end when somebody looks. Every `work_every`-th costs processor time. */
+  uint32_t n_timeouts, waits_each, work_every;
   /* Pipelines that asked for a width of their subgroups, and the last such width. */
   uint32_t n_of_width, width;
   /* Objects that live, misuses of them, and the first misuse. */

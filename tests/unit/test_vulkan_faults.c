@@ -280,6 +280,229 @@ static void test_widths(void **state) {
   expect_clean();
 }
 
+/* ---- Devices that are slow, hang or are lost ----------------------------------------------------
+ */
+
+typedef struct rig {
+  iso_registry *registry;
+  iso_open_device *device;
+  iso_buffer *far, *near;
+} rig;
+
+static void rig_open(rig *self) {
+  *self = (rig){0};
+  assert_int_equal(iso_registry_create(&self->registry), ISO_OK);
+  assert_int_equal(iso_registry_load(self->registry, plugin), ISO_OK);
+  assert_int_equal(iso_device_open(self->registry, "vulkan:0", NULL, &self->device), ISO_OK);
+  const iso_memory_table *memory = &self->device->memory;
+  iso_device *device = self->device->device;
+  assert_int_equal(memory->alloc(device, ISO_MEMORY_DEVICE, BYTES, &self->far), ISO_OK);
+  assert_int_equal(memory->alloc(device, ISO_MEMORY_STAGING, BYTES, &self->near), ISO_OK);
+}
+
+static void rig_close(rig *self) {
+  self->device->memory.free(self->device->device, self->far);
+  self->device->memory.free(self->device->device, self->near);
+  iso_device_close(self->device);
+  iso_registry_destroy(self->registry);
+  if (fake->n_wrong)
+    fail_msg("%s", fake->wrong);
+}
+
+static iso_status rig_fill(rig *self) {
+  return self->device->queue_table.fill(self->device->queue, self->far, 0, BYTES, 7);
+}
+
+static iso_status rig_copy(rig *self) {
+  return self->device->queue_table.copy(self->device->queue, self->near, 0, self->far, 0, BYTES);
+}
+
+static iso_status rig_signal(rig *self, uint64_t *out_value) {
+  return self->device->queue_table.signal(self->device->queue, out_value);
+}
+
+static iso_status rig_wait(rig *self, uint64_t value, uint64_t timeout_us) {
+  return self->device->queue_table.host_wait(self->device->queue, value, timeout_us);
+}
+
+static void expect_words(const char *const *words) {
+  for (; *words; words++)
+    if (!strstr(iso_status_message(), *words))
+      fail_msg("\"%s\" does not say \"%s\"", iso_status_message(), *words);
+}
+
+#define EXPECT_WORDS(...) expect_words((const char *const[]){__VA_ARGS__, NULL})
+
+/* The submission that does not end is named, and what it may still use is left alone. */
+static void test_a_device_hangs(void **state) {
+  (void)state;
+  NEED_PLUGIN()
+  uint64_t filled, copied, again;
+  rig on;
+  rig_open(&on);
+  uint32_t n_alive = fake->n_alive;
+  fake->hang_at = 2;
+  assert_int_equal(rig_fill(&on), ISO_OK);
+  assert_int_equal(rig_signal(&on, &filled), ISO_OK);
+  assert_int_equal(rig_copy(&on), ISO_OK);
+  assert_int_equal(rig_signal(&on, &copied), ISO_OK);
+  assert_int_equal(rig_wait(&on, filled, UINT64_MAX), ISO_OK);
+  assert_int_equal(rig_wait(&on, copied, 2000000), ISO_ERROR_LIMIT);
+  assert_int_equal(fake->n_timeouts, 2);
+  assert_int_equal(rig_wait(&on, copied, UINT64_MAX), ISO_ERROR_DEVICE);
+  EXPECT_WORDS("hangs in copy", "300 s", "end this process");
+  assert_in_range(fake->n_timeouts, 300, 310);
+  uint32_t n_timeouts = fake->n_timeouts;
+  assert_int_equal(rig_signal(&on, &again), ISO_ERROR_DEVICE);
+  EXPECT_WORDS("hangs in copy");
+  rig_close(&on);
+  assert_int_equal(fake->n_timeouts, n_timeouts);
+  assert_int_equal(fake->n_alive, n_alive);
+}
+
+/* Enqueuing waits, too: for a command buffer to be free. */
+static void test_no_command_buffer_comes_free(void **state) {
+  (void)state;
+  NEED_PLUGIN()
+  rig on;
+  rig_open(&on);
+  fake->hang_at = 1;
+  iso_status status = ISO_OK;
+  int n = 0;
+  while (n < 5000 && (status = rig_fill(&on)) == ISO_OK)
+    n++;
+  assert_int_equal(status, ISO_ERROR_DEVICE);
+  EXPECT_WORDS("hangs in one of", "from fill to fill", "ISOMER_VULKAN_SYNC");
+  rig_close(&on);
+}
+
+/* Five submissions of 250 s each; and one of 3,000 s, by a processor that works at it. */
+static void test_a_device_is_slow(void **state) {
+  (void)state;
+  NEED_PLUGIN()
+  for (int is_software = 0; is_software < 2; is_software++) {
+    uint64_t value = 0;
+    rig on;
+    reset();
+    if (is_software)
+      fake->properties.deviceType = VK_PHYSICAL_DEVICE_TYPE_CPU;
+    rig_open(&on);
+    for (int i = 0; i < (is_software ? 1 : 5); i++) {
+      assert_int_equal(rig_fill(&on), ISO_OK);
+      assert_int_equal(rig_signal(&on, &value), ISO_OK);
+    }
+    fake->waits_each = is_software ? 3000 : 250;
+    fake->work_every = is_software ? 250 : 0;
+    assert_int_equal(rig_wait(&on, value, UINT64_MAX), ISO_OK);
+    assert_true(fake->n_timeouts >= 1000);
+    rig_close(&on);
+    expect_clean();
+  }
+}
+
+/* Another queue's work takes the device's time: whoever waits behind it sees that it goes on. */
+static void test_another_queue_is_slow(void **state) {
+  (void)state;
+  NEED_PLUGIN()
+  uint64_t value, other_value = 0;
+  iso_queue *other;
+  rig on;
+  rig_open(&on);
+  const iso_queue_table *table = &on.device->queue_table;
+  assert_int_equal(table->create(on.device->device, &other), ISO_OK);
+  for (int i = 0; i < 4; i++) {
+    assert_int_equal(table->fill(other, on.far, 0, BYTES, 1), ISO_OK);
+    assert_int_equal(table->signal(other, &other_value), ISO_OK);
+  }
+  assert_int_equal(table->wait(on.device->queue, other, other_value), ISO_OK);
+  assert_int_equal(rig_signal(&on, &value), ISO_OK);
+  fake->waits_each = 250;
+  assert_int_equal(rig_wait(&on, value, UINT64_MAX), ISO_OK);
+  assert_true(fake->n_timeouts >= 1000);
+  table->destroy(other);
+  rig_close(&on);
+  expect_clean();
+}
+
+/* What was under way when the device was lost is named, by whoever learns of it. */
+static void test_a_device_is_lost(void **state) {
+  (void)state;
+  NEED_PLUGIN()
+  for (int is_submitting = 0; is_submitting < 2; is_submitting++) {
+    uint64_t value;
+    rig on;
+    reset();
+    rig_open(&on);
+    fake->lose_at = 2;
+    assert_int_equal(rig_fill(&on), ISO_OK);
+    assert_int_equal(rig_signal(&on, &value), ISO_OK);
+    assert_int_equal(rig_wait(&on, value, UINT64_MAX), ISO_OK);
+    assert_int_equal(rig_copy(&on), ISO_OK);
+    assert_int_equal(rig_signal(&on, &value), ISO_OK);
+    if (is_submitting) {
+      assert_int_equal(rig_fill(&on), ISO_OK);
+      assert_int_equal(rig_signal(&on, &value), ISO_ERROR_DEVICE);
+    } else {
+      assert_int_equal(rig_wait(&on, value, UINT64_MAX), ISO_ERROR_DEVICE);
+    }
+    EXPECT_WORDS("failed in copy", "the device is lost", "opened anew");
+    assert_int_equal(rig_wait(&on, value, UINT64_MAX), ISO_ERROR_DEVICE);
+    EXPECT_WORDS("failed in copy");
+    rig_close(&on);
+    expect_clean();
+  }
+}
+
+static bool keep_failure(void *detail, const iso_conform_report *report) {
+  if (report->result == ISO_CONFORM_FAIL)
+    snprintf(detail, ISO_CASE_DETAIL, "%s", report->detail);
+  return true;
+}
+
+/* Where commands run one by one, the one that is under way is named, a dispatch by its shader. */
+static void test_a_dispatch_is_named(void **state) {
+  (void)state;
+  NEED_PLUGIN()
+  const iso_conform_options options = {.text = "matmul *=17 N=8 K=64 weight=q4_0", .seed = 1};
+  bool is_named = false, is_lost = true;
+  setenv("ISOMER_VULKAN_SYNC", "1", 1);
+  for (uint32_t at = 1; at < 50 && is_lost; at++) {
+    char detail[ISO_CASE_DETAIL] = "";
+    iso_conform_summary summary;
+    rig on;
+    reset();
+    rig_open(&on);
+    fake->lose_at = at;
+    iso_status status = iso_conform_run(on.device, &options, keep_failure, detail, &summary);
+    const char *said = status == ISO_OK ? detail : iso_status_message();
+    is_lost = fake->n_submits == at;
+    if (is_lost && strstr(said, "one of"))
+      fail_msg("\"%s\" names more than one", said);
+    is_named = is_named || strstr(said, "failed in matmul");
+    rig_close(&on);
+    expect_clean();
+  }
+  unsetenv("ISOMER_VULKAN_SYNC");
+  assert_false(is_lost);
+  assert_true(is_named);
+}
+
+/* Nobody waits for what nobody submits. */
+static void test_a_value_that_never_comes(void **state) {
+  (void)state;
+  NEED_PLUGIN()
+  iso_queue *other;
+  rig on;
+  rig_open(&on);
+  const iso_queue_table *table = &on.device->queue_table;
+  assert_int_equal(table->create(on.device->device, &other), ISO_OK);
+  assert_int_equal(rig_wait(&on, 5, UINT64_MAX), ISO_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(table->wait(other, on.device->queue, 5), ISO_ERROR_INVALID_ARGUMENT);
+  table->destroy(other);
+  rig_close(&on);
+  expect_clean();
+}
+
 /* ---- Several devices ----------------------------------------------------------------------------
  */
 
@@ -332,6 +555,13 @@ int main(void) {
       cmocka_unit_test_setup(test_features_absent, reset_fake),
       cmocka_unit_test_setup(test_tiers, reset_fake),
       cmocka_unit_test_setup(test_widths, reset_fake),
+      cmocka_unit_test_setup(test_a_device_hangs, reset_fake),
+      cmocka_unit_test_setup(test_no_command_buffer_comes_free, reset_fake),
+      cmocka_unit_test_setup(test_a_device_is_slow, reset_fake),
+      cmocka_unit_test_setup(test_another_queue_is_slow, reset_fake),
+      cmocka_unit_test_setup(test_a_device_is_lost, reset_fake),
+      cmocka_unit_test_setup(test_a_dispatch_is_named, reset_fake),
+      cmocka_unit_test_setup(test_a_value_that_never_comes, reset_fake),
       cmocka_unit_test_setup(test_buffers_of_another_device, reset_fake),
       cmocka_unit_test_setup(test_no_such_device, reset_fake),
   };
