@@ -38,48 +38,70 @@ void iso_answer_destroy(engine_answer *answer) {
   *answer = (engine_answer){0};
 }
 
-static iso_status copy_array(void **target, size_t *capacity, const void *source, size_t count,
-                             size_t element) {
-  if (count == 0)
+/* Copies elements from `first` on. */
+static iso_status copy_array(void **target, size_t *capacity, const void *source, size_t first,
+                             size_t count, size_t element) {
+  if (count <= first)
     return ISO_OK;
   ISO_TRY(iso_array_grow(target, capacity, count, element));
-  memcpy(*target, source, count * element);
+  memcpy((char *)*target + first * element, (const char *)source + first * element,
+         (count - first) * element);
   return ISO_OK;
 }
 
-static iso_status clone_arrays(const engine_answer *answer, engine_answer *copy) {
-  size_t n_output = (size_t)iso_answer_n_output(answer);
-  ISO_TRY(copy_array((void **)&copy->tokens, &copy->token_capacity, answer->tokens,
+static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
+
+static iso_status copy_arrays(const engine_answer *answer, size_t n_common, engine_answer *copy) {
+  size_t n_output = (size_t)iso_answer_n_output(answer), n_prompt = (size_t)answer->n_prompt;
+  size_t first = n_common > n_prompt ? n_common - n_prompt : 0; /* of the output */
+  ISO_TRY(copy_array((void **)&copy->tokens, &copy->token_capacity, answer->tokens, n_common,
                      answer->n_tokens, sizeof *answer->tokens));
   if (answer->ends)
-    ISO_TRY(copy_array((void **)&copy->ends, &copy->end_capacity, answer->ends, n_output,
+    ISO_TRY(copy_array((void **)&copy->ends, &copy->end_capacity, answer->ends, first, n_output,
                        sizeof *answer->ends));
   /* With the entry after the last, where a beam keeps what it has noted for its next token. */
   size_t each = 1 + (size_t)answer->n_top, n_logprobs = (n_output + 1) * each;
   if (n_logprobs > answer->logprob_capacity)
     n_logprobs = answer->logprobs ? n_output * each : 0;
   ISO_TRY(copy_array((void **)&copy->logprobs, &copy->logprob_capacity, answer->logprobs,
-                     n_logprobs, sizeof *answer->logprobs));
+                     first * each, n_logprobs, sizeof *answer->logprobs));
   ISO_TRY(iso_grammar_clone(&answer->grammar, &copy->grammar));
-  ISO_TRY(copy_array((void **)&copy->stop.held, &copy->stop.capacity, answer->stop.held,
+  ISO_TRY(copy_array((void **)&copy->stop.held, &copy->stop.capacity, answer->stop.held, 0,
                      answer->stop.length, 1));
-  return iso_text_append(&copy->text, answer->text.data, answer->text.length);
+  size_t said = first > 0 ? answer->ends[first - 1] : 0;
+  copy->text.length = smaller(said, smaller(copy->text.length, answer->text.length));
+  size_t n_bytes = answer->text.length - copy->text.length;
+  return n_bytes > 0 ? iso_text_append(&copy->text, answer->text.data + copy->text.length, n_bytes)
+                     : ISO_OK;
 }
 
-iso_status iso_answer_clone(const engine_answer *answer, engine_answer *out_copy) {
+iso_status iso_answer_become(engine_answer *target, const engine_answer *answer, size_t n_common) {
   engine_answer copy = *answer;
-  copy.tokens = NULL;
-  copy.ends = NULL;
-  copy.logprobs = NULL;
-  copy.stop.held = NULL;
+  iso_grammar_stop(&target->grammar);
   copy.grammar = (iso_grammar_state){0};
-  copy.token_capacity = copy.end_capacity = copy.logprob_capacity = copy.stop.capacity = 0;
-  copy.text = (iso_text){0};
-  iso_status status = clone_arrays(answer, &copy);
+  copy.tokens = target->tokens;
+  copy.token_capacity = target->token_capacity;
+  copy.ends = target->ends;
+  copy.end_capacity = target->end_capacity;
+  copy.logprobs = target->logprobs;
+  copy.logprob_capacity = target->logprob_capacity;
+  copy.stop.held = target->stop.held;
+  copy.stop.capacity = target->stop.capacity;
+  copy.text = target->text;
+  iso_status status = copy_arrays(answer, n_common, &copy);
   if (status != ISO_OK)
     iso_answer_destroy(&copy);
-  *out_copy = copy;
+  *target = copy;
   return status;
+}
+
+iso_status iso_answer_copy_output(const engine_answer *answer, engine_answer *out_copy) {
+  engine_answer output = *answer;
+  output.tokens += answer->n_prompt;
+  output.n_tokens -= (size_t)answer->n_prompt;
+  output.n_prompt = 0;
+  *out_copy = (engine_answer){0};
+  return iso_answer_become(out_copy, &output, 0);
 }
 
 iso_status iso_answer_append(engine_answer *answer, int32_t token,

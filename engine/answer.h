@@ -40,8 +40,14 @@ ISO_MUST_CHECK iso_status iso_answer_create(const int32_t *prompt, int32_t n_pro
                                             const iso_tokenizer *tokenizer,
                                             const iso_request *request, engine_answer *out_answer);
 void iso_answer_destroy(engine_answer *answer);
-/* A deep copy; `out_copy` holds nothing. */
-ISO_MUST_CHECK iso_status iso_answer_clone(const engine_answer *answer, engine_answer *out_copy);
+/* Makes `target` a deep copy of `answer`. The first n_common tokens of both are the same, and of
+ * their text, ends and logprobs: these stay where they are. A zero-initialised target has none. It
+ * holds nothing after a failure. */
+ISO_MUST_CHECK iso_status iso_answer_become(engine_answer *target, const engine_answer *answer,
+                                            size_t n_common);
+/* A copy without the prompt. */
+ISO_MUST_CHECK iso_status iso_answer_copy_output(const engine_answer *answer,
+                                                 engine_answer *out_copy);
 
 /* Appends a token without its text; logprobs are 1 + n_top entries or NULL. */
 ISO_MUST_CHECK iso_status iso_answer_append(engine_answer *answer, int32_t token,

@@ -8,7 +8,6 @@
 #include "engine/engine.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 static double score(double sum, int32_t length, float penalty) {
@@ -19,18 +18,29 @@ static double score_of(const engine_answer *answer, const iso_request *asked) {
   return score(answer->cumulative_logprob, iso_answer_n_output(answer), asked->length_penalty);
 }
 
+static bool is_better(const beam_candidate *x, const beam_candidate *y) {
+  if (x->sum != y->sum)
+    return x->sum > y->sum;
+  return x->parent != y->parent ? x->parent < y->parent : x->token < y->token;
+}
+
 iso_status iso_beam_note(iso_engine *engine, engine_sequence *sequence, const float *logits) {
   int32_t n = 2 * sequence->request->asked.beam_width;
   const float *row = iso_sampler_adjust(engine, &engine->samplers[0], sequence, logits);
   double log_sum = iso_log_sum_exp(row, engine->n_vocabulary);
   iso_token_logprob top[2 * ENGINE_MAX_CHOICES];
   iso_top_logprobs(row, engine->n_vocabulary, log_sum, n, top);
-  for (int32_t i = 0; i < n; i++)
-    sequence->candidates[i] =
-        (beam_candidate){.token = top[i].token,
-                         .logprob = top[i].logprob,
-                         .sum = sequence->answer.cumulative_logprob + (double)top[i].logprob,
-                         .parent = sequence->index};
+  for (int32_t i = 0; i < n; i++) {
+    const beam_candidate candidate = {.token = top[i].token,
+                                      .logprob = top[i].logprob,
+                                      .sum = sequence->answer.cumulative_logprob +
+                                             (double)top[i].logprob,
+                                      .parent = sequence->index};
+    int32_t at = i; /* but where sums round to the same the top is in order */
+    for (; at > 0 && is_better(&candidate, &sequence->candidates[at - 1]); at--)
+      sequence->candidates[at] = sequence->candidates[at - 1];
+    sequence->candidates[at] = candidate;
+  }
   if (sequence->answer.n_top > 0) {
     /* The likeliest tokens of this place go with whichever is chosen. */
     engine_answer *answer = &sequence->answer;
@@ -58,13 +68,19 @@ static void keep(engine_request *request, engine_answer *answer) {
     iso_answer_destroy(&request->finished[--request->n_finished]);
 }
 
+/* Whether as many have ended as can be kept, and none is worse than an answer of this sum. */
+static bool is_full_of_better(const engine_request *request, double sum, int32_t length) {
+  const iso_request *asked = &request->asked;
+  return request->n_finished == asked->beam_width &&
+         score_of(&request->finished[request->n_finished - 1], asked) >=
+             score(sum, length, asked->length_penalty);
+}
+
 /* Whether no beam can become better than the worst of those that ended. */
 static bool is_settled(const engine_request *request, double best_sum, int32_t length) {
   const iso_request *asked = &request->asked;
-  if (request->n_finished < asked->beam_width)
-    return false;
-  return asked->early_stopping || score_of(&request->finished[request->n_finished - 1], asked) >=
-                                      score(best_sum, length, asked->length_penalty);
+  return (asked->early_stopping && request->n_finished == asked->beam_width) ||
+         is_full_of_better(request, best_sum, length);
 }
 
 static iso_status deliver(iso_engine *engine, engine_request *request) {
@@ -87,13 +103,24 @@ static iso_status deliver(iso_engine *engine, engine_request *request) {
 
 /* ---- A step -------------------------------------------------------------------------------- */
 
-static int by_sum(const void *a, const void *b) {
-  const beam_candidate *x = a, *y = b;
-  if (x->sum != y->sum)
-    return x->sum > y->sum ? -1 : 1;
-  if (x->parent != y->parent)
-    return x->parent < y->parent ? -1 : 1;
-  return x->token < y->token ? -1 : x->token > y->token;
+/* The best of what may follow all beams, best first; each beam's are in order. Returns how many,
+ * 2 * beam_width at most. */
+static int32_t merge(const engine_request *request, beam_candidate *out_best) {
+  int32_t most = 2 * request->asked.beam_width, heads[ENGINE_MAX_CHOICES] = {0};
+  for (int32_t n = 0; n < most; n++) {
+    const beam_candidate *best = NULL;
+    for (int32_t i = 0; i < request->n_sequences; i++) {
+      const engine_sequence *beam = &request->sequences[i];
+      if (beam->state == SEQUENCE_HELD && heads[i] < most &&
+          (!best || is_better(&beam->candidates[heads[i]], best)))
+        best = &beam->candidates[heads[i]];
+    }
+    if (!best)
+      return n;
+    out_best[n] = *best;
+    heads[best->parent]++;
+  }
+  return most;
 }
 
 static bool is_end(const iso_engine *engine, const iso_request *asked, int32_t token) {
@@ -115,8 +142,11 @@ static iso_status append(engine_answer *answer, const beam_candidate *candidate)
 /* Ends a copy of the parent with the candidate's token. */
 static iso_status finish(iso_engine *engine, engine_request *request,
                          const beam_candidate *candidate) {
+  const engine_answer *parent = &request->sequences[candidate->parent].answer;
   engine_answer answer;
-  ISO_TRY(iso_answer_clone(&request->sequences[candidate->parent].answer, &answer));
+  if (is_full_of_better(request, candidate->sum, iso_answer_n_output(parent) + 1))
+    return ISO_OK;
+  ISO_TRY(iso_answer_copy_output(parent, &answer));
   iso_status status = append(&answer, candidate);
   answer.reason = ISO_STOP_END;
   if (status == ISO_OK)
@@ -153,18 +183,20 @@ static engine_sequence *free_place(engine_request *request, const bool *is_taken
   return NULL;
 }
 
-/* Copies beams with several continuations, in the places of beams with none. */
+/* A beam that ends here leaves its place. */
+static void leave(iso_engine *engine, engine_sequence *sequence) {
+  iso_sequence_drop_pages(engine, sequence);
+  iso_answer_destroy(&sequence->answer);
+  sequence->state = SEQUENCE_BLOCKED;
+}
+
+/* Copies beams with several continuations, in the places of beams with none: a child has much in
+ * common with whom it follows there. */
 static iso_status spread(iso_engine *engine, engine_request *request, beam_candidate *next,
                          int32_t n, int32_t *out_places) {
   bool is_taken[ENGINE_MAX_CHOICES] = {false}, is_reused[ENGINE_MAX_CHOICES] = {false};
   for (int32_t i = 0; i < n; i++)
     is_taken[next[i].parent] = true;
-  for (int32_t i = 0; i < request->n_sequences; i++)
-    if (!is_taken[i]) {
-      iso_sequence_drop_pages(engine, &request->sequences[i]);
-      iso_answer_destroy(&request->sequences[i].answer);
-      request->sequences[i].state = SEQUENCE_BLOCKED;
-    }
   for (int32_t i = 0; i < n; i++) {
     int32_t parent = next[i].parent;
     if (!is_reused[parent]) {
@@ -177,6 +209,9 @@ static iso_status spread(iso_engine *engine, engine_request *request, beam_candi
     is_taken[child->index] = true;
     out_places[i] = child->index;
   }
+  for (int32_t i = 0; i < request->n_sequences; i++)
+    if (!is_taken[i])
+      leave(engine, &request->sequences[i]);
   return ISO_OK;
 }
 
@@ -207,25 +242,16 @@ static iso_status go_on(iso_engine *engine, engine_request *request, beam_candid
 }
 
 iso_status iso_beam_advance(iso_engine *engine, engine_request *request) {
-  int32_t width = request->asked.beam_width, n = 0, count = 0, length = 0;
+  int32_t length = 0;
   for (int32_t i = 0; i < request->n_sequences; i++)
     if (request->sequences[i].state == SEQUENCE_READY)
       return ISO_OK;
-  beam_candidate *all = malloc((size_t)width * 2 * (size_t)width * sizeof *all);
-  beam_candidate next[ENGINE_MAX_CHOICES];
-  if (!all)
-    return iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory for %d beams", width);
+  beam_candidate best[2 * ENGINE_MAX_CHOICES], next[ENGINE_MAX_CHOICES];
   for (int32_t i = 0; i < request->n_sequences; i++)
-    if (request->sequences[i].state == SEQUENCE_HELD) {
-      memcpy(all + n, request->sequences[i].candidates, (size_t)width * 2 * sizeof *all);
+    if (request->sequences[i].state == SEQUENCE_HELD)
       length = iso_answer_n_output(&request->sequences[i].answer) + 1;
-      n += 2 * width;
-    }
-  qsort(all, (size_t)n, sizeof *all, by_sum);
-  n = n < 2 * width ? n : 2 * width;
-  iso_status status = choose(engine, request, all, n, next, &count);
-  free(all);
-  ISO_TRY(status);
+  int32_t n = merge(request, best), count = 0;
+  ISO_TRY(choose(engine, request, best, n, next, &count));
   bool any = false;
   engine->stats.n_output_tokens += (uint64_t)count;
   if (request->first_token_us == 0)

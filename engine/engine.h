@@ -323,7 +323,9 @@ void iso_sequence_drop_pages(iso_engine *engine, engine_sequence *sequence);
 ISO_MUST_CHECK iso_status iso_sequence_preempt(iso_engine *engine, engine_sequence *sequence);
 /* Brings back what was swapped out, into pages that are available. */
 ISO_MUST_CHECK iso_status iso_sequence_restore(iso_engine *engine, engine_sequence *sequence);
-/* Makes `child`, which holds nothing, go on from where `parent` is; pages are shared. */
+/* Makes `child` go on from where `parent`, of the same request, is; pages are shared. What both
+ * have had in common since they parted is not looked at again: the longer ago, the more is copied.
+ */
 ISO_MUST_CHECK iso_status iso_sequence_fork(iso_engine *engine, const engine_sequence *parent,
                                             engine_sequence *child);
 void iso_sequence_end(iso_engine *engine, engine_sequence *sequence);

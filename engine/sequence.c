@@ -140,13 +140,29 @@ iso_status iso_sequence_restore(iso_engine *engine, engine_sequence *sequence) {
 
 /* ---- Life ---------------------------------------------------------------------------------- */
 
+static int32_t smaller(int32_t a, int32_t b) { return a < b ? a : b; }
+
 iso_status iso_sequence_fork(iso_engine *engine, const engine_sequence *parent,
                              engine_sequence *child) {
-  ISO_TRY(iso_answer_clone(&parent->answer, &child->answer));
-  memcpy(child->pages, parent->pages, (size_t)parent->n_pages * sizeof *child->pages);
-  for (int32_t i = 0; i < parent->n_pages; i++)
+  int32_t n_shared = 0, most = smaller(parent->n_pages, child->n_pages);
+  while (n_shared < most && parent->pages[n_shared] == child->pages[n_shared])
+    n_shared++;
+  /* Whoever writes to a page is its only holder, so what is cached in one page is one row of
+   * tokens. */
+  int32_t n_common =
+      smaller(n_shared * engine->page_size, smaller(parent->n_cached, child->n_cached));
+  if (child->answer.tokens && n_common < parent->answer.n_prompt)
+    n_common = parent->answer.n_prompt;
+  for (int32_t i = n_shared; i < parent->n_pages; i++)
     iso_page_pool_retain(&engine->pool, parent->pages[i]);
+  while (child->n_pages > n_shared)
+    iso_page_pool_release(&engine->pool, child->pages[--child->n_pages]);
+  memcpy(child->pages + n_shared, parent->pages + n_shared,
+         (size_t)(parent->n_pages - n_shared) * sizeof *child->pages);
   child->n_pages = parent->n_pages;
+  iso_drafter_release(&engine->drafter, child);
+  iso_swap_release(&engine->swap, &child->swapped);
+  ISO_TRY(iso_answer_become(&child->answer, &parent->answer, (size_t)n_common));
   child->n_cached = parent->n_cached;
   child->n_offered = parent->n_offered;
   child->entry = parent->entry;

@@ -104,7 +104,7 @@ static iso_engine_options case_options(void) {
                                           .page_size = 16}};
 }
 
-static iso_engine *make_engine(const iso_model *model, const iso_engine_options *options) {
+static inline iso_engine *make_engine(const iso_model *model, const iso_engine_options *options) {
   iso_engine_options fallback = case_options();
   iso_engine *engine;
   CHECK(iso_engine_create(model, options ? options : &fallback, &engine));
@@ -215,7 +215,8 @@ static iso_flow on_case_event(void *context, const iso_event *event) {
 }
 
 /* Greedy; the end token is as good as any. */
-static iso_request case_request(const int32_t *prompt, int32_t n_prompt, int32_t max_tokens) {
+static inline iso_request case_request(const int32_t *prompt, int32_t n_prompt,
+                                       int32_t max_tokens) {
   return (iso_request){.prompt = prompt,
                        .n_prompt = n_prompt,
                        .sampling = iso_sampling_default(),
