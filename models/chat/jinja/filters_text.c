@@ -1,6 +1,7 @@
 /* Filters on strings and numbers; each as jinja2 documents it. */
 #include "models/chat/jinja/evaluate.h"
 #include "models/chat/jinja/filters.h"
+#include "models/chat/jinja/numbers.h"
 #include "models/chat/jinja/session.h"
 #include "models/chat/jinja/strings.h"
 #include "models/chat/jinja/text.h"
@@ -60,8 +61,8 @@ static iso_status filter_replace(iso_jinja_call *call, iso_jinja_value *out) {
   iso_jinja_value text, old, new;
   int64_t count;
   ISO_TRY(subject_text(call, &text));
-  ISO_TRY(iso_jinja_string_argument(call, 0, NULL, &old));
-  ISO_TRY(iso_jinja_string_argument(call, 1, NULL, &new));
+  ISO_TRY(iso_jinja_to_string(call->session, call->bound[0], &old));
+  ISO_TRY(iso_jinja_to_string(call->session, call->bound[1], &new));
   ISO_TRY(iso_jinja_integer_argument(call, 2, -1, &count));
   return iso_jinja_replace(call->session, text, old, new, count, out);
 }
@@ -200,62 +201,37 @@ static iso_status filter_default(iso_jinja_call *call, iso_jinja_value *out) {
   return ISO_OK;
 }
 
-/* The number that a whole string spells in `base`, as Python's int() reads it. */
-static bool parse_integer(iso_jinja_value text, int base, int64_t *out_integer) {
-  char plain[80], *end;
-  size_t start = iso_jinja_leading_space(text.string, text.length), used = 0;
-  size_t stop = iso_jinja_length_before_trailing_space(text.string, text.length);
-  for (size_t at = start; at < stop; at++) {
-    if (text.string[at] == '_' && at > start && at + 1 < stop && text.string[at - 1] != '_')
-      continue;
-    if (used == sizeof plain - 1 || text.string[at] == ' ')
-      return false;
-    plain[used++] = text.string[at];
-  }
-  plain[used] = 0;
-  long long value = strtoll(plain, &end, base);
-  *out_integer = value;
-  return used > 0 && *end == 0 && value != INT64_MAX && value != INT64_MIN;
-}
-
-static bool parse_float(iso_jinja_value text, double *out_number) {
-  char plain[80], *end;
-  size_t start = iso_jinja_leading_space(text.string, text.length);
-  size_t stop = iso_jinja_length_before_trailing_space(text.string, text.length);
-  if (stop <= start || stop - start >= sizeof plain || memchr(text.string, 'x', text.length) ||
-      memchr(text.string, 'X', text.length) || memchr(text.string, '(', text.length))
-    return false; /* C reads hexadecimal floats, Python does not */
-  memcpy(plain, text.string + start, stop - start);
-  plain[stop - start] = 0;
-  *out_number = strtod(plain, &end);
-  return end == plain + (stop - start);
-}
-
 static iso_status integer_from_float(iso_jinja_call *call, double number, iso_jinja_value *out) {
-  if (!(fabs(number) < 9.2e18))
-    return iso_jinja_fail_call(call, "the number is beyond 64 bits");
+  if (!(number >= -0x1p63 && number < 0x1p63))
+    return iso_jinja_fail(call->session, ISO_ERROR_UNSUPPORTED, "an integer is beyond 64 bits");
   *out = iso_jinja_integer((int64_t)number);
   return ISO_OK;
 }
 
 static iso_status filter_int(iso_jinja_call *call, iso_jinja_value *out) {
   int64_t base, integer;
-  double number;
   iso_jinja_value subject = call->subject;
   ISO_TRY(iso_jinja_integer_argument(call, 1, 10, &base));
   *out = iso_jinja_given(call, 0) ? call->bound[0] : iso_jinja_integer(0);
   if (subject.kind == ISO_JINJA_UNDEFINED)
     return iso_jinja_fail_undefined(call->session, subject);
-  if (iso_jinja_as_integer(subject, &integer))
+  if (iso_jinja_as_integer(subject, &integer)) {
     *out = iso_jinja_integer(integer);
-  else if (subject.kind == ISO_JINJA_FLOAT)
-    return integer_from_float(call, subject.number, out);
-  else if (subject.kind == ISO_JINJA_STRING && base >= 2 && base <= 36 &&
-           parse_integer(subject, (int)base, &integer))
-    *out = iso_jinja_integer(integer);
-  else if (subject.kind == ISO_JINJA_STRING && parse_float(subject, &number))
-    return integer_from_float(call, number, out);
-  return ISO_OK;
+    return ISO_OK;
+  }
+  if (subject.kind == ISO_JINJA_STRING) {
+    iso_jinja_value read = {.kind = ISO_JINJA_ABSENT};
+    if (base == 0 || (base >= 2 && base <= 36))
+      ISO_TRY(iso_jinja_integer_from_text(call->session, subject, base, &read));
+    if (read.kind == ISO_JINJA_ABSENT)
+      ISO_TRY(iso_jinja_float_from_text(call->session, subject, &read));
+    if (read.kind == ISO_JINJA_INTEGER)
+      *out = read;
+    subject = read;
+  }
+  return subject.kind == ISO_JINJA_FLOAT && isfinite(subject.number)
+             ? integer_from_float(call, subject.number, out)
+             : ISO_OK;
 }
 
 static iso_status filter_float(iso_jinja_call *call, iso_jinja_value *out) {
@@ -263,9 +239,13 @@ static iso_status filter_float(iso_jinja_call *call, iso_jinja_value *out) {
   *out = iso_jinja_given(call, 0) ? call->bound[0] : iso_jinja_float(0);
   if (call->subject.kind == ISO_JINJA_UNDEFINED)
     return iso_jinja_fail_undefined(call->session, call->subject);
-  if (iso_jinja_as_number(call->subject, &number) ||
-      (call->subject.kind == ISO_JINJA_STRING && parse_float(call->subject, &number)))
-    *out = iso_jinja_float(number);
+  iso_jinja_value read = {.kind = ISO_JINJA_ABSENT};
+  if (call->subject.kind == ISO_JINJA_STRING)
+    ISO_TRY(iso_jinja_float_from_text(call->session, call->subject, &read));
+  else if (iso_jinja_as_number(call->subject, &number))
+    read = iso_jinja_float(number);
+  if (read.kind == ISO_JINJA_FLOAT)
+    *out = read;
   return ISO_OK;
 }
 
@@ -281,13 +261,24 @@ static iso_status filter_abs(iso_jinja_call *call, iso_jinja_value *out) {
 
 /* Rounds half to even on the exact decimal value, as Python's round() and C's printf do. */
 static double round_common(double number, int precision) {
-  char text[400];
-  if (precision < 0) {
-    double unit = pow(10, -precision);
-    return nearbyint(number / unit) * unit;
+  char text[700];
+  if (!isfinite(number) || number == 0)
+    return number;
+  if (precision >= 0) {
+    snprintf(text, sizeof text, "%.*f", precision, number);
+    return strtod(text, NULL);
   }
-  snprintf(text, sizeof text, "%.*f", precision > 40 ? 40 : precision, number);
-  return strtod(text, NULL);
+  snprintf(text, sizeof text, "%.30e", number);
+  int digits = (int)strtol(strchr(text, 'e') + 1, NULL, 10) + 1 + precision;
+  if (digits > 0) {
+    snprintf(text, sizeof text, "%.*e", digits - 1, number);
+    return strtod(text, NULL);
+  }
+  /* To nothing, or to one unit where the number is over half of it. */
+  snprintf(text, sizeof text, "5e%d", -precision - 1);
+  bool up = digits == 0 && fabs(number) > strtod(text, NULL);
+  snprintf(text, sizeof text, "%de%d", up, -precision);
+  return copysign(strtod(text, NULL), number);
 }
 
 /* The same for an integer and -1 to -18 digits; the result stays an integer. */
@@ -323,9 +314,13 @@ static iso_status filter_round(iso_jinja_call *call, iso_jinja_value *out) {
     return ISO_OK;
   }
   double unit = pow(10, (double)precision);
-  *out = iso_jinja_float(common    ? round_common(number, (int)precision)
-                         : ceiling ? ceil(number * unit) / unit
-                                   : floor(number * unit) / unit);
+  double rounded = common    ? round_common(number, (int)precision)
+                   : ceiling ? ceil(number * unit)
+                             : floor(number * unit);
+  if (common ? isinf(rounded) && isfinite(number) : !isfinite(rounded))
+    return iso_jinja_fail_call(call, "the rounded number is out of range");
+  /* Python's ceil() and floor() are integers, so that zero has no sign. */
+  *out = iso_jinja_float(common ? rounded : (rounded + 0.0) / unit);
   return ISO_OK;
 }
 

@@ -1,7 +1,11 @@
 #include "models/chat/jinja/evaluate.h"
 #include "models/chat/jinja/session.h"
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
+
+/* Every integer up to here is a double of the same value. */
+static const int64_t EXACT_IN_DOUBLE = INT64_C(1) << 53;
 
 static const char *const spellings[] = {
     [ISO_JINJA_ADD] = "+",     [ISO_JINJA_SUBTRACT] = "-",       [ISO_JINJA_MULTIPLY] = "*",
@@ -81,6 +85,9 @@ static iso_status operate_integers(iso_jinja_session *session, iso_jinja_operati
   default:
     if (b == 0)
       return fail_zero(session);
+    if (llabs(a / 2) > EXACT_IN_DOUBLE / 2 || llabs(b / 2) > EXACT_IN_DOUBLE / 2)
+      return iso_jinja_fail(session, ISO_ERROR_UNSUPPORTED,
+                            "dividing integers beyond 53 bits is not supported");
     *out_value = iso_jinja_float((double)a / (double)b);
     return ISO_OK;
   }
@@ -95,6 +102,15 @@ static double float_modulo(double a, double b) {
   if (remainder == 0)
     return copysign(0, b);
   return (remainder < 0) != (b < 0) ? remainder + b : remainder;
+}
+
+/* From the remainder, which is exact, so that a rounded quotient is never rounded up. */
+static double float_floor_divide(double a, double b) {
+  double remainder = fmod(a, b), quotient = (a - remainder) / b;
+  if (remainder != 0 && (remainder < 0) != (b < 0))
+    quotient -= 1;
+  double whole = floor(quotient);
+  return quotient == 0 ? copysign(0, a / b) : quotient - whole > 0.5 ? whole + 1 : whole;
 }
 
 static iso_status operate_floats(iso_jinja_session *session, iso_jinja_operation operation,
@@ -115,7 +131,7 @@ static iso_status operate_floats(iso_jinja_session *session, iso_jinja_operation
     result = a * b;
     break;
   case ISO_JINJA_FLOOR_DIVIDE:
-    result = floor((a - float_modulo(a, b)) / b + 0.5);
+    result = float_floor_divide(a, b);
     break;
   case ISO_JINJA_MODULO:
     result = float_modulo(a, b);
@@ -124,6 +140,8 @@ static iso_status operate_floats(iso_jinja_session *session, iso_jinja_operation
     result = pow(a, b);
     if (isnan(result) && !isnan(a) && !isnan(b))
       return iso_jinja_fail(session, ISO_ERROR_UNSUPPORTED, "complex numbers are not supported");
+    if (isinf(result) && isfinite(a) && isfinite(b))
+      return iso_jinja_fail(session, ISO_ERROR_INVALID_ARGUMENT, "a power is too large");
     break;
   default:
     result = a / b;
@@ -219,10 +237,11 @@ iso_status iso_jinja_compare(iso_jinja_session *session, iso_jinja_operation ope
     return ISO_OK;
   default:
     ISO_TRY(iso_jinja_order(session, a, b, spellings[operation], &order));
-    *out_holds = operation == ISO_JINJA_LESS         ? order < 0
-                 : operation == ISO_JINJA_LESS_EQUAL ? order <= 0
-                 : operation == ISO_JINJA_GREATER    ? order > 0
-                                                     : order >= 0;
+    *out_holds = iso_jinja_is_nan(a) || iso_jinja_is_nan(b) ? false
+                 : operation == ISO_JINJA_LESS              ? order < 0
+                 : operation == ISO_JINJA_LESS_EQUAL        ? order <= 0
+                 : operation == ISO_JINJA_GREATER           ? order > 0
+                                                            : order >= 0;
     return ISO_OK;
   }
 }

@@ -64,11 +64,10 @@ static iso_status test_sameas(iso_jinja_call *call, iso_jinja_value *out) {
   return ISO_OK;
 }
 
-static iso_status remainder_is(iso_jinja_call *call, int64_t divisor, int64_t expected,
+static iso_status remainder_is(iso_jinja_call *call, iso_jinja_value divisor, int64_t expected,
                                iso_jinja_value *out) {
   iso_jinja_value remainder;
-  ISO_TRY(iso_jinja_operate(call->session, ISO_JINJA_MODULO, call->subject,
-                            iso_jinja_integer(divisor), &remainder));
+  ISO_TRY(iso_jinja_operate(call->session, ISO_JINJA_MODULO, call->subject, divisor, &remainder));
   bool equal;
   ISO_TRY(iso_jinja_equal(call->session, remainder, iso_jinja_integer(expected), &equal));
   *out = iso_jinja_boolean(equal);
@@ -76,15 +75,13 @@ static iso_status remainder_is(iso_jinja_call *call, int64_t divisor, int64_t ex
 }
 
 static iso_status test_even(iso_jinja_call *call, iso_jinja_value *out) {
-  return remainder_is(call, 2, 0, out);
+  return remainder_is(call, iso_jinja_integer(2), 0, out);
 }
 static iso_status test_odd(iso_jinja_call *call, iso_jinja_value *out) {
-  return remainder_is(call, 2, 1, out);
+  return remainder_is(call, iso_jinja_integer(2), 1, out);
 }
 static iso_status test_divisibleby(iso_jinja_call *call, iso_jinja_value *out) {
-  int64_t divisor;
-  ISO_TRY(iso_jinja_integer_argument(call, 0, 1, &divisor));
-  return remainder_is(call, divisor, 0, out);
+  return remainder_is(call, call->bound[0], 0, out);
 }
 
 static iso_status has_case(iso_jinja_call *call, bool upper, iso_jinja_value *out) {
@@ -100,15 +97,20 @@ static iso_status test_lower(iso_jinja_call *call, iso_jinja_value *out) {
   return has_case(call, false, out);
 }
 
-static iso_status test_filter(iso_jinja_call *call, iso_jinja_value *out) {
-  *out = iso_jinja_boolean(call->subject.kind == ISO_JINJA_STRING &&
-                           iso_jinja_find_filter(call->subject));
+/* Whether the subject names a builtin. */
+static iso_status names_a(iso_jinja_call *call,
+                          const iso_jinja_builtin *(*find)(iso_jinja_value name),
+                          iso_jinja_value *out) {
+  if (!iso_jinja_is_hashable(call->subject))
+    return iso_jinja_fail_call(call, "unhashable type: '%s'", iso_jinja_type_name(call->subject));
+  *out = iso_jinja_boolean(call->subject.kind == ISO_JINJA_STRING && find(call->subject));
   return ISO_OK;
 }
+static iso_status test_filter(iso_jinja_call *call, iso_jinja_value *out) {
+  return names_a(call, iso_jinja_find_filter, out);
+}
 static iso_status test_test(iso_jinja_call *call, iso_jinja_value *out) {
-  *out = iso_jinja_boolean(call->subject.kind == ISO_JINJA_STRING &&
-                           iso_jinja_find_test(call->subject));
-  return ISO_OK;
+  return names_a(call, iso_jinja_find_test, out);
 }
 
 static const iso_jinja_builtin tests[] = {

@@ -122,6 +122,10 @@ static inline bool iso_jinja_is_sequence(iso_jinja_value value) {
 bool iso_jinja_as_integer(iso_jinja_value value, int64_t *out_integer);
 /* Integers, booleans and floats. */
 bool iso_jinja_as_number(iso_jinja_value value, double *out_number);
+/* Whether it is the number that equals nothing and has no order. */
+static inline bool iso_jinja_is_nan(iso_jinja_value value) {
+  return value.kind == ISO_JINJA_FLOAT && value.number != value.number;
+}
 /* Python's name of the value's type, such as "str". */
 const char *iso_jinja_type_name(iso_jinja_value value);
 /* Fails with the reason why an undefined value may not be used. */

@@ -2,6 +2,30 @@
 #include "models/chat/jinja/text.h"
 #include <string.h>
 
+/* Orders two numbers by their exact values; false if one of the two is none. */
+static bool order_numbers(iso_jinja_value a, iso_jinja_value b, int *out_order) {
+  int64_t integers[2];
+  double numbers[2];
+  bool integer_a = iso_jinja_as_integer(a, &integers[0]);
+  bool integer_b = iso_jinja_as_integer(b, &integers[1]);
+  if (integer_a && integer_b) {
+    *out_order = (integers[0] > integers[1]) - (integers[0] < integers[1]);
+    return true;
+  }
+  if (!iso_jinja_as_number(a, &numbers[0]) || !iso_jinja_as_number(b, &numbers[1]))
+    return false;
+  *out_order = (numbers[0] > numbers[1]) - (numbers[0] < numbers[1]);
+  /* An integer that a double cannot hold was rounded; a double that it is rounded to is whole. */
+  if (*out_order == 0 && (integer_a || integer_b)) {
+    double whole = numbers[integer_a];
+    int64_t exact = whole < 0x1p63 ? (int64_t)whole : INT64_MAX;
+    int64_t integer = integers[integer_b];
+    int rounded = whole < 0x1p63 ? (integer > exact) - (integer < exact) : -1;
+    *out_order = integer_a ? rounded : -rounded;
+  }
+  return true;
+}
+
 static iso_status equal_lists(iso_jinja_session *session, const iso_jinja_list *a,
                               const iso_jinja_list *b, bool *out_equal) {
   *out_equal = a->count == b->count;
@@ -25,14 +49,9 @@ static iso_status equal_dicts(iso_jinja_session *session, const iso_jinja_dict *
 
 iso_status iso_jinja_equal(iso_jinja_session *session, iso_jinja_value a, iso_jinja_value b,
                            bool *out_equal) {
-  int64_t integers[2];
-  double numbers[2];
-  if (iso_jinja_as_integer(a, &integers[0]) && iso_jinja_as_integer(b, &integers[1])) {
-    *out_equal = integers[0] == integers[1];
-    return ISO_OK;
-  }
-  if (iso_jinja_as_number(a, &numbers[0]) && iso_jinja_as_number(b, &numbers[1])) {
-    *out_equal = numbers[0] == numbers[1];
+  int order;
+  if (order_numbers(a, b, &order)) {
+    *out_equal = order == 0 && !iso_jinja_is_nan(a) && !iso_jinja_is_nan(b);
     return ISO_OK;
   }
   *out_equal = false;
@@ -84,16 +103,8 @@ static iso_status order_lists(iso_jinja_session *session, const iso_jinja_list *
 
 iso_status iso_jinja_order(iso_jinja_session *session, iso_jinja_value a, iso_jinja_value b,
                            const char *operation, int *out_order) {
-  int64_t integers[2];
-  double numbers[2];
-  if (iso_jinja_as_integer(a, &integers[0]) && iso_jinja_as_integer(b, &integers[1])) {
-    *out_order = (integers[0] > integers[1]) - (integers[0] < integers[1]);
+  if (order_numbers(a, b, out_order))
     return ISO_OK;
-  }
-  if (iso_jinja_as_number(a, &numbers[0]) && iso_jinja_as_number(b, &numbers[1])) {
-    *out_order = (numbers[0] > numbers[1]) - (numbers[0] < numbers[1]);
-    return ISO_OK;
-  }
   if (a.kind == ISO_JINJA_UNDEFINED || b.kind == ISO_JINJA_UNDEFINED)
     return iso_jinja_fail_undefined(session, a.kind == ISO_JINJA_UNDEFINED ? a : b);
   if (a.kind == ISO_JINJA_STRING && b.kind == ISO_JINJA_STRING) {

@@ -42,7 +42,7 @@ static iso_status write_string(writer *w, iso_jinja_value value) {
     size_t start = at;
     at += iso_jinja_decode(value.string + at, value.length - at, &codepoint);
     bool escaped = codepoint < ' ' || codepoint == '"' || codepoint == '\\' ||
-                   (w->style->ascii && codepoint > 0x7F);
+                   (w->style->ascii && codepoint > 0x7E);
     if (!escaped)
       continue;
     ISO_TRY(iso_jinja_append(w->session, w->buffer, value.string + plain, start - plain));
