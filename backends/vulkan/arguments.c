@@ -76,40 +76,54 @@ uint32_t vulkan_accesses_of(const iso_op_arguments *arguments,
 }
 
 void vulkan_split_groups(uint64_t n, uint32_t out_groups[3]) {
-  const uint32_t most = 65535;
+  const uint32_t most = 65535; /* of a dimension: what every device takes */
   out_groups[0] = n < most ? (uint32_t)n : most;
-  uint32_t rows = out_groups[0] ? vulkan_ceil_div(n, out_groups[0]) : 0;
-  out_groups[1] = rows < most ? rows : most;
-  out_groups[2] = out_groups[1] ? vulkan_ceil_div(rows, out_groups[1]) : 0;
+  out_groups[1] = n < most ? 1 : vulkan_ceil_div(n, most);
+  out_groups[2] = 1;
+}
+
+/* Indices of memory are signed in SPIR-V, whatever the shader declares. */
+static const int64_t MOST = INT32_MAX;
+
+static iso_refusal check_operand(const iso_tensor *tensor, bool is_output,
+                                 const char **out_detail) {
+  int64_t rows = 1, columns = tensor->n_dims > 0 ? tensor->dims[tensor->n_dims - 1] : 1;
+  bool is_plain = tensor->layout == ISO_LAYOUT_PLAIN;
+  for (uint32_t d = 0; d + 1 < tensor->n_dims; d++) {
+    if (is_plain && tensor->strides[d] > UINT32_MAX) {
+      *out_detail = "rows lie more than 4 GiB apart";
+      return ISO_REFUSED_SIZE;
+    }
+    if (__builtin_mul_overflow(rows, tensor->dims[d], &rows) || rows > MOST) {
+      *out_detail = "2^31 rows or more";
+      return ISO_REFUSED_SIZE;
+    }
+  }
+  if (columns > MOST) {
+    *out_detail = "rows of 2^31 elements or more";
+    return ISO_REFUSED_SIZE;
+  }
+  /* No op takes more workgroups than one for four elements of a row. */
+  if (is_output && rows * ((columns + 3) / 4) > MOST) {
+    *out_detail = "more workgroups than 32 bits can number";
+    return ISO_REFUSED_SIZE;
+  }
+  if (is_plain && !is_regular(tensor)) {
+    *out_detail = "three leading dimensions must lie evenly";
+    return ISO_REFUSED_STRIDE;
+  }
+  return ISO_ACCEPTED;
 }
 
 iso_refusal vulkan_check_rows(const iso_device *device, const iso_op_arguments *arguments,
                               const char **out_detail) {
   (void)device;
-  for (uint32_t i = 0; i < arguments->n_inputs + arguments->n_outputs; i++) {
-    const iso_tensor *tensor = i < arguments->n_inputs
-                                   ? &arguments->inputs[i]
-                                   : &arguments->outputs[i - arguments->n_inputs];
-    int64_t elements = 1;
-    for (uint32_t d = 0; d < tensor->n_dims; d++) {
-      if (__builtin_mul_overflow(elements, tensor->dims[d], &elements) ||
-          (d + 1 < tensor->n_dims && tensor->layout == ISO_LAYOUT_PLAIN &&
-           tensor->strides[d] > UINT32_MAX)) {
-        *out_detail = "rows lie more than 4 GiB apart";
-        return ISO_REFUSED_SIZE;
-      }
-    }
-    if (tensor->layout == ISO_LAYOUT_PLAIN && !is_regular(tensor)) {
-      *out_detail = "three leading dimensions must lie evenly";
-      return ISO_REFUSED_STRIDE;
-    }
-    int64_t columns = tensor->n_dims > 0 ? tensor->dims[tensor->n_dims - 1] : 1;
-    if (columns > 0 && elements / columns > UINT32_MAX) {
-      *out_detail = "more than 2^32 rows";
-      return ISO_REFUSED_SIZE;
-    }
-  }
-  return ISO_ACCEPTED;
+  iso_refusal refusal = ISO_ACCEPTED;
+  for (uint32_t i = 0; i < arguments->n_inputs && refusal == ISO_ACCEPTED; i++)
+    refusal = check_operand(&arguments->inputs[i], false, out_detail);
+  for (uint32_t i = 0; i < arguments->n_outputs && refusal == ISO_ACCEPTED; i++)
+    refusal = check_operand(&arguments->outputs[i], true, out_detail);
+  return refusal;
 }
 
 iso_status vulkan_enqueue_op(iso_queue *queue, const iso_op_arguments *arguments,

@@ -130,6 +130,12 @@ static bool find_memory(const vulkan_api *api, vulkan_facts *facts, bool unified
   return true;
 }
 
+/* What a buffer of whole vectors of 16 bytes may be. */
+static uint64_t find_largest(uint64_t memory, uint64_t allocation, uint64_t buffer) {
+  uint64_t least = memory < allocation ? memory : allocation;
+  return (least < buffer ? least : buffer) & ~UINT64_C(15);
+}
+
 static void describe(vulkan_facts *facts, const VkPhysicalDeviceProperties *properties,
                      const VkPhysicalDeviceVulkan11Properties *v11,
                      const VkPhysicalDeviceVulkan12Properties *v12) {
@@ -158,6 +164,9 @@ static void describe(vulkan_facts *facts, const VkPhysicalDeviceProperties *prop
 
 /* Fills the facts of `facts->physical`; false with a reason when it cannot serve. */
 static bool examine(const vulkan_api *api, vulkan_facts *facts, char *out_reason) {
+  VkPhysicalDeviceMaintenance4Properties sizes = {
+      .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MAINTENANCE_4_PROPERTIES,
+      .maxBufferSize = UINT64_MAX};
   VkPhysicalDeviceVulkan12Properties v12 = {
       .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_PROPERTIES};
   VkPhysicalDeviceVulkan11Properties v11 = {
@@ -174,6 +183,10 @@ static bool examine(const vulkan_api *api, vulkan_facts *facts, char *out_reason
              VK_API_VERSION_MINOR(plain.properties.apiVersion));
     return false;
   }
+  facts->version =
+      plain.properties.apiVersion < api->version ? plain.properties.apiVersion : api->version;
+  if (facts->version >= VK_API_VERSION_1_3)
+    v12.pNext = &sizes;
   api->vkGetPhysicalDeviceProperties2(facts->physical, &properties);
   const char *missing = missing_feature(api, facts->physical);
   const VkSubgroupFeatureFlags needed =
@@ -200,9 +213,8 @@ static bool examine(const vulkan_api *api, vulkan_facts *facts, char *out_reason
     snprintf(out_reason, 256, "%.100s has no %s", name, missing);
     return false;
   }
-  facts->largest_allocation_bytes = v11.maxMemoryAllocationSize < facts->memory_bytes
-                                        ? v11.maxMemoryAllocationSize
-                                        : facts->memory_bytes;
+  facts->largest_allocation_bytes =
+      find_largest(facts->memory_bytes, v11.maxMemoryAllocationSize, sizes.maxBufferSize);
   facts->subgroup_width = v11.subgroupSize;
   facts->has_shuffle = v11.subgroupSupportedOperations & VK_SUBGROUP_FEATURE_SHUFFLE_BIT;
   facts->has_budget =
@@ -210,9 +222,6 @@ static bool examine(const vulkan_api *api, vulkan_facts *facts, char *out_reason
   facts->vendor_id = properties.properties.vendorID;
   facts->device_id = properties.properties.deviceID;
   memcpy(facts->cache_uuid, properties.properties.pipelineCacheUUID, VK_UUID_SIZE);
-  facts->version = properties.properties.apiVersion < api->version
-                       ? properties.properties.apiVersion
-                       : api->version;
   vulkan_find_width(api, facts);
   vulkan_find_tier(api, facts);
   describe(facts, &properties.properties, &v11, &v12);

@@ -194,10 +194,10 @@ bool vulkan_is_vector_rows(const iso_tensor *tensor);
 /* The accesses of all operands and of the workspace; returns how many. */
 uint32_t vulkan_accesses_of(const iso_op_arguments *arguments,
                             vulkan_access out_accesses[VULKAN_MAX_ACCESSES]);
-/* Splits n groups, one a row or tile, over the three dimensions of a grid; shaders join them
- * again with group_index() of shaders/groups.glsl. `y` and `z` of the result are at least 1. */
+/* Splits n groups (at most 2^31), one a row or tile, over the dimensions of a grid; shaders join
+ * them again with group_index() of shaders/groups.glsl. The first is 0 where there are none. */
 void vulkan_split_groups(uint64_t n, uint32_t out_groups[3]);
-/* check() of every record: rows must be regular and within 32 bits. */
+/* check() of every record: rows must be regular, and whatever shaders number within 32 bits. */
 iso_refusal vulkan_check_rows(const iso_device *device, const iso_op_arguments *arguments,
                               const char **out_detail);
 

@@ -183,6 +183,8 @@ static void fake_vkGetPhysicalDeviceProperties2(VkPhysicalDevice device,
       GIVE(VkPhysicalDeviceVulkan11Properties, fake.properties11);
     else if (node->sType == VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_PROPERTIES)
       GIVE(VkPhysicalDeviceVulkan12Properties, fake.properties12);
+    else if (node->sType == VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MAINTENANCE_4_PROPERTIES)
+      GIVE(VkPhysicalDeviceMaintenance4Properties, fake.sizes);
     else if (node->sType == VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_PROPERTIES)
       GIVE(VkPhysicalDeviceSubgroupSizeControlProperties, fake.width_properties);
 }
@@ -637,6 +639,7 @@ void fake_vulkan_reset(void) {
                            .maxComputeWorkgroupSubgroups = 16,
                            .requiredSubgroupSizeStages = VK_SHADER_STAGE_COMPUTE_BIT},
       .width_features = {.subgroupSizeControl = VK_TRUE, .computeFullSubgroups = VK_TRUE},
+      .sizes = {.maxBufferSize = 1 << 30},
       .properties12 = {.driverName = "fake", .driverInfo = "1"},
       .features = {.shaderInt64 = VK_TRUE},
       .features11 = {.storageBuffer16BitAccess = VK_TRUE},

@@ -15,6 +15,7 @@ typedef struct fake_vulkan {
   VkPhysicalDeviceProperties properties;
   VkPhysicalDeviceVulkan11Properties properties11;
   VkPhysicalDeviceVulkan12Properties properties12;
+  VkPhysicalDeviceMaintenance4Properties sizes;
   VkPhysicalDeviceFeatures features;
   VkPhysicalDeviceVulkan11Features features11;
   VkPhysicalDeviceVulkan12Features features12;

@@ -503,6 +503,30 @@ static void test_a_value_that_never_comes(void **state) {
   expect_clean();
 }
 
+/* A buffer has limits of its own, whatever may be allocated. */
+static void test_the_largest_buffer(void **state) {
+  (void)state;
+  NEED_PLUGIN()
+  for (int is_new = 0; is_new < 2; is_new++) {
+    iso_buffer *buffer = NULL;
+    rig on;
+    reset();
+    fake->sizes.maxBufferSize = 1000007;
+    fake->properties.apiVersion = is_new ? VK_API_VERSION_1_3 : VK_API_VERSION_1_2;
+    rig_open(&on);
+    uint64_t most = is_new ? 1000000 : 1 << 30;
+    assert_int_equal(on.device->info.largest_allocation_bytes, most);
+    iso_device *device = on.device->device;
+    assert_int_equal(on.device->memory.alloc(device, ISO_MEMORY_STAGING, most + 1, &buffer),
+                     ISO_ERROR_OUT_OF_MEMORY);
+    EXPECT_WORDS("one allocation has at most", is_new ? "1000000" : "1073741824");
+    assert_int_equal(on.device->memory.alloc(device, ISO_MEMORY_STAGING, 999999, &buffer), ISO_OK);
+    on.device->memory.free(device, buffer);
+    rig_close(&on);
+    expect_clean();
+  }
+}
+
 /* ---- Several devices ----------------------------------------------------------------------------
  */
 
@@ -562,6 +586,7 @@ int main(void) {
       cmocka_unit_test_setup(test_a_device_is_lost, reset_fake),
       cmocka_unit_test_setup(test_a_dispatch_is_named, reset_fake),
       cmocka_unit_test_setup(test_a_value_that_never_comes, reset_fake),
+      cmocka_unit_test_setup(test_the_largest_buffer, reset_fake),
       cmocka_unit_test_setup(test_buffers_of_another_device, reset_fake),
       cmocka_unit_test_setup(test_no_such_device, reset_fake),
   };
