@@ -65,6 +65,10 @@ bool iso_read_stream_options(iso_job *job, iso_api_error *refusal) {
                         "'%.64s' must be true or false", item->string);
     if (usage)
       job->include_usage = cJSON_IsTrue(item);
+    else if (cJSON_IsTrue(item))
+      return iso_refuse(refusal, 400, "stream_options", "unsupported_value",
+                        "'include_obfuscation' is not supported: pieces have the length of their "
+                        "text");
   }
   return true;
 }
@@ -104,11 +108,20 @@ static bool prepare(iso_job *job, iso_api_error *refusal) {
   if (fields->max_tokens == 0)
     return iso_refuse(refusal, 400, "max_tokens", "invalid_value",
                       "'max_tokens' must be at least 1");
+  if (fields->max_completion_tokens > 0 && fields->max_tokens > 0 &&
+      fields->max_completion_tokens != fields->max_tokens)
+    return iso_refuse(refusal, 400, "max_tokens", "invalid_value",
+                      "'max_tokens' and 'max_completion_tokens' are two names of one limit");
   if (fields->max_completion_tokens > 0)
     fields->max_tokens = fields->max_completion_tokens;
   if (fields->top_logprobs > 0 && !fields->logprobs)
     return iso_refuse(refusal, 400, "top_logprobs", "invalid_value",
                       "'top_logprobs' goes with \"logprobs\": true");
+  const char *tier = fields->service_tier;
+  if (tier && strcmp(tier, "auto") != 0 && strcmp(tier, "default") != 0)
+    return iso_refuse(
+        refusal, 400, "service_tier", "unsupported_value",
+        "'service_tier' must be \"auto\" or \"default\"; \"priority\": -1 runs first");
   if (!check_modalities(fields->modalities, refusal) || !iso_read_stream_options(job, refusal) ||
       !iso_job_set_request(job, refusal) || !read_tools(job, refusal) ||
       !iso_job_set_response_format(job, refusal))

@@ -354,7 +354,9 @@ bool iso_chat_tokenize(const iso_model *model, const iso_special_texts *specials
   id_list list = {0};
   iso_status status = render(model, fields, &text, &length);
   /* Templates write BOS themselves where the model wants it; the tokenizer adds no second one. */
-  uint32_t flags = ISO_TOKENIZE_ADD_SPECIAL | ISO_TOKENIZE_PARSE_SPECIAL;
+  uint32_t flags = ISO_TOKENIZE_PARSE_SPECIAL;
+  if (fields->add_special_tokens)
+    flags |= ISO_TOKENIZE_ADD_SPECIAL;
   if (status == ISO_OK)
     status = marked ? encode_marked(tokenizer, text, length, flags, &list)
                     : iso_tokenizer_encode(tokenizer, text, length, flags, &list.ids, &list.count);

@@ -1,6 +1,9 @@
 /* /v1/completions */
 #include "server/job.h"
 
+#include "models/tokenizer/text.h"
+#include "models/tokenizer/tokenizer.h"
+#include <stdio.h>
 #include <string.h>
 
 static bool prepare(iso_job *job, iso_api_error *refusal) {
@@ -60,19 +63,53 @@ static bool is_first_of_prompt(const token_walk *walk, size_t count) {
   return walk->event->is_prompt && count == 0;
 }
 
+/* What OpenAI calls a token: its text, or "bytes:\\xe2\\x96" where that is part of a character, so
+ * that no two of a place have one name. */
+typedef struct token_name {
+  char text[256];
+  size_t length;
+} token_name;
+
+static token_name name_of(const iso_model *model, int32_t token) {
+  token_name name = {{0}, 0};
+  const char *bytes = iso_token_bytes(model, token, &name.length);
+  enum { MOST = sizeof name.text - 1, EACH = 4, HEAD = 6 };
+  if (iso_utf8_valid_prefix(bytes, name.length) == name.length) {
+    name.length = name.length < MOST ? name.length : iso_utf8_valid_prefix(bytes, MOST);
+    memcpy(name.text, bytes, name.length);
+    return name;
+  }
+  size_t n = name.length < (MOST - HEAD) / EACH ? name.length : (MOST - HEAD) / EACH;
+  memcpy(name.text, "bytes:", HEAD);
+  for (size_t i = 0; i < n; i++)
+    snprintf(name.text + HEAD + EACH * i, EACH + 1, "\\x%02x", (unsigned char)bytes[i]);
+  name.length = HEAD + EACH * n;
+  return name;
+}
+
+/* The likeliest tokens, and the chosen one where it is none of them. */
 static void write_top(const iso_model *model, const iso_event_token *token, iso_json_writer *w) {
+  bool has_chosen = false;
   iso_json_begin(w, NULL, '{');
   for (int32_t i = 0; i < token->n_top; i++) {
-    size_t length = 0;
-    const char *bytes = iso_token_bytes(model, token->top[i].token, &length);
-    char key[256];
-    if (length >= sizeof key)
-      length = sizeof key - 1;
-    memcpy(key, bytes, length);
-    key[length] = 0;
-    iso_write_logprob(w, key, token->top[i].logprob);
+    has_chosen |= token->top[i].token == token->chosen.token;
+    iso_write_logprob(w, name_of(model, token->top[i].token).text, token->top[i].logprob);
   }
+  if (!has_chosen)
+    iso_write_logprob(w, name_of(model, token->chosen.token).text, token->chosen.logprob);
   iso_json_end(w, '}');
+}
+
+/* Characters that a token begins in the answer's text. */
+static size_t count_characters(const iso_job *job, int32_t token) {
+  const iso_tokenizer *tokenizer = iso_model_get_tokenizer(job->server->model);
+  size_t length = 0, n = 0;
+  const char *bytes = iso_token_bytes(job->server->model, token, &length);
+  if (iso_tokenizer_is_control(tokenizer, token) && !job->request.show_special)
+    return 0;
+  for (size_t i = 0; i < length; i++)
+    n += ((unsigned char)bytes[i] & 0xC0) != 0x80;
+  return n;
 }
 
 /* OpenAI's four parallel arrays. The first token of a prompt has no probability. */
@@ -87,8 +124,10 @@ static void write_logprobs(const iso_job *job, iso_answer *answer, const iso_eve
   }
   iso_json_begin(w, "logprobs", '{');
   iso_json_begin(w, "tokens", '[');
-  for (token_walk walk = walk_begin(job, answer, event); (token = walk_next(&walk));)
-    iso_write_token(model, w, NULL, token->chosen.token);
+  for (token_walk walk = walk_begin(job, answer, event); (token = walk_next(&walk));) {
+    token_name name = name_of(model, token->chosen.token);
+    iso_json_text(w, NULL, name.text, name.length);
+  }
   iso_json_end(w, ']');
   iso_json_begin(w, "token_logprobs", '[');
   count = before;
@@ -112,10 +151,8 @@ static void write_logprobs(const iso_job *job, iso_answer *answer, const iso_eve
   }
   iso_json_begin(w, "text_offset", '[');
   for (token_walk walk = walk_begin(job, answer, event); (token = walk_next(&walk));) {
-    size_t length = 0;
-    iso_token_bytes(model, token->chosen.token, &length);
     iso_json_int(w, NULL, (int64_t)answer->text_offset);
-    answer->text_offset += length;
+    answer->text_offset += count_characters(job, token->chosen.token);
   }
   iso_json_end(w, ']');
   iso_json_end(w, '}');

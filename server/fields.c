@@ -53,6 +53,8 @@ void iso_fields_init(iso_fields *fields) {
   *fields = (iso_fields){.add_generation_prompt = true,
                          .add_special_tokens = true,
                          .skip_special_tokens = true,
+                         .parallel_tool_calls = true,
+                         .cache_prompt = true,
                          .n = 1,
                          .max_tokens = -1,
                          .max_completion_tokens = -1,
@@ -199,6 +201,7 @@ static const struct {
     {"logit_bias", "{\"type\":[\"object\",\"null\"],\"additionalProperties\":"
                    "{\"type\":\"number\",\"minimum\":-100,\"maximum\":100}}"},
     {"encoding_format", "{\"enum\":[\"float\",\"base64\",null]}"},
+    {"service_tier", "{\"enum\":[\"auto\",\"default\",null]}"},
     {"modalities", "{\"type\":[\"array\",\"null\"],\"items\":{\"enum\":[\"text\"]}}"},
     {"grammar", "{\"type\":[\"object\",\"null\"]}"},
     {"response_format", "{\"type\":[\"object\",\"null\"]}"},

@@ -19,13 +19,13 @@ typedef enum iso_body {
 } iso_body;
 
 typedef struct iso_fields {
-  const char *model, *cache_salt, *encoding_format;
+  const char *model, *cache_salt, *encoding_format, *service_tier;
   const cJSON *messages, *tools, *tool_choice, *template_variables, *prompt, *parameters;
   const cJSON *stream_options, *stop, *stop_token_ids, *logit_bias, *response_format, *modalities;
   const cJSON *user; /* of rows that are ignored or refused: never set */
   bool add_generation_prompt, add_special_tokens, stream, echo, logprobs, details, prompt_details;
   bool skip_special_tokens, ignore_eos, do_sample, use_beam_search, early_stopping;
-  bool return_token_strings;
+  bool return_token_strings, parallel_tool_calls, cache_prompt;
   int32_t n, best_of, top_logprobs, max_tokens, max_completion_tokens, min_tokens, top_k;
   int32_t beam_width, priority, truncate, dimensions;
   int32_t completion_logprobs; /* -1: not asked for */

@@ -401,8 +401,11 @@ static bool make_parts(iso_job *job, iso_api_error *refusal) {
     if (!job->scans)
       continue;
     job->answers[i].scan = &job->scans[i];
-    job->scans[i] = (iso_tool_scan){
-        .format = job->tool_format, .names = &job->tool_names, .seed = job->id, .choice = i};
+    job->scans[i] = (iso_tool_scan){.format = job->tool_format,
+                                    .names = &job->tool_names,
+                                    .seed = job->id,
+                                    .choice = i,
+                                    .has_one = !job->fields.parallel_tool_calls};
     if (job->forced)
       iso_tool_scan_force(&job->scans[i]);
   }

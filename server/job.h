@@ -52,7 +52,7 @@ typedef struct iso_answer {
   const char *stop; /* with ISO_STOP_STRING; belongs to the CHOICE event */
   int32_t n_tokens;
   iso_tool_scan *scan; /* takes calls out of the text; NULL: nobody asked */
-  size_t text_offset;  /* bytes of text written so far, for streamed completions */
+  size_t text_offset;  /* characters of tokens written so far, for completions */
 } iso_answer;
 
 typedef struct iso_format {

@@ -223,6 +223,8 @@ static bool take_object(iso_tool_scan *scan, const char *text, const char *end, 
     if (value)
       break;
   }
+  if (scan->has_one && scan->n_calls > 0)
+    return true;
   char id[10];
   make_id(scan, id);
   iso_json_begin(calls, NULL, '{');
@@ -339,7 +341,8 @@ static bool scan_call(iso_tool_scan *scan, bool ended, bool indexed, iso_printer
   iso_json_writer made = {.needs_comma = calls->needs_comma};
   int before = scan->n_calls;
   if (take_values(scan, held->data + scan->body, held->data + end, indexed, &made)) {
-    iso_printer_append(&calls->text, made.text.data, made.text.size);
+    if (made.text.data)
+      iso_printer_append(&calls->text, made.text.data, made.text.size);
     calls->text.failed |= made.text.failed;
     calls->needs_comma = made.needs_comma;
   } else {

@@ -38,12 +38,13 @@ typedef struct iso_tool_names {
 bool iso_tool_names_copy(const cJSON *tools, iso_tool_names *out_names);
 void iso_tool_names_free(iso_tool_names *names);
 
-/* One answer while it is read. Zero but for the first three members. */
+/* One answer while it is read. Zero but for the first members, up to `has_one`. */
 typedef struct iso_tool_scan {
   const iso_tool_format *format;
   const iso_tool_names *names;
   const char *seed; /* ids of calls are made from it and from `choice` */
   int choice;
+  bool has_one;     /* calls after the first are left out */
   iso_printer held; /* what may yet be a mark or a call */
   size_t body;      /* in a call: where it begins, after blank space and its mark */
   size_t searched;  /* bytes that hold no end mark */

@@ -344,18 +344,30 @@ class Fields(unittest.TestCase):
                             ({"stop": ["a"] * 17}, "stop"), ({"stop": [""]}, "stop"), ({"max_tokens": 0}, "max_tokens"),
                             ({"beam_width": 2}, "beam_width"), ({"min_tokens": 5, "max_tokens": 2}, "min_tokens"),
                             ({"prompt": []}, "prompt"), ({"prompt": [["a"]]}, "prompt"), ({"prompt": [5000]}, "prompt"),
-                            ({"stream_options": {"include_usage": True}}, "stream_options"), ({"tempratur": 1}, "tempratur")):
+                            ({"stream_options": {"include_usage": True}}, "stream_options"), ({"tempratur": 1}, "tempratur"),
+                            ({"stream": True, "stream_options": {"include_obfuscation": True}}, "stream_options"),
+                            ({"length_penalty": 2}, "length_penalty"), ({"early_stopping": True}, "early_stopping"),
+                            ({"use_beam_search": True, "repetition_penalty": 2}, "repetition_penalty"),
+                            ({"use_beam_search": True, "presence_penalty": 1}, "presence_penalty"),
+                            ({"use_beam_search": True, "frequency_penalty": -1}, "frequency_penalty")):
             error = self.server.post(COMPLETIONS, {"prompt": "a", "max_tokens": 2, **body}, 400)["error"]
             self.assertEqual(error["param"], param, (body, error))
         for body, param in (({"tool_choice": "required"}, "tool_choice"), ({"messages": []}, "messages"),
                             ({"tool_choice": {"type": "function", "function": {"name": "f"}}}, "tool_choice"),
                             ({"response_format": {"type": "xml"}}, "response_format"),
                             ({"top_logprobs": 2}, "top_logprobs"), ({"functions": []}, "functions"),
+                            ({"max_tokens": 2, "max_completion_tokens": 3}, "max_tokens"), ({"store": True}, "store"),
+                            ({"service_tier": "flex"}, "service_tier"), ({"parallel_tool_calls": "no"}, "parallel_tool_calls"),
                             ({"messages": [{"content": "x"}]}, "messages"), ({"messages": [5]}, "messages"),
                             ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages"),
                             ({"messages": [{"role": "user", "content": 5}]}, "messages"), ({"tools": [5]}, "tools")):
             error = self.server.post(CHAT, {"messages": HELLO, **body}, 400)["error"]
             self.assertEqual(error["param"], param, (body, error))
+        for name, word in (("n_predict", "max_tokens"), ("repeat_penalty", "repetition_penalty"), ("guided_json", "response_format"),
+                           ("grammar", "response_format"), ("n_probs", "logprobs"), ("mirostat", "min_p")):
+            error = self.server.post(COMPLETIONS, {"prompt": "a", name: 2}, 400)["error"]
+            self.assertEqual((error["param"], error["code"]), (name, "unsupported_parameter"))
+            self.assertIn(f'"{word}"', error["message"])  # by the name that it has here
         error = self.server.post(CHAT, {"messages": HELLO, "model": "other"}, 404)["error"]
         self.assertEqual((error["param"], error["code"]), ("model", "model_not_found"))
 
@@ -398,7 +410,7 @@ class Fields(unittest.TestCase):
 
     def test_harmless_values_of_the_api(self):
         """What OpenAI's clients may send and what asks for nothing that is not there."""
-        for body in ({"modalities": ["text"]}, {"modalities": None}, {"service_tier": "auto"}, {"store": False},
+        for body in ({"modalities": ["text"]}, {"modalities": None}, {"service_tier": "auto"}, {"service_tier": "default"}, {"store": False},
                      {"metadata": {"a": "b"}}, {"user": "u"}, {"safety_identifier": "s"}, {"prompt_cache_key": "k"},
                      {"prompt_cache_retention": "24h"}, {"parallel_tool_calls": True}, {"stop": ["a", "b", "c", "d"]},
                      {"stop": []}, {"response_format": {"type": "text"}}, {"logit_bias": {}}, {"tools": []},
@@ -503,6 +515,40 @@ class Answers(unittest.TestCase):
         self.assertIsNone(echo["logprobs"]["token_logprobs"][0])
         self.assertTrue(all(value <= 0 for value in echo["logprobs"]["token_logprobs"][1:]))
 
+    def test_names_and_places_of_tokens(self):
+        """OpenAI's: places count characters, a token that is part of one is told by its bytes, and the chosen token
+        is among the likeliest, or added to them."""
+        for stream in (False, True):
+            body = {"prompt": "éa🤷b", "echo": True, "logprobs": 3, "max_tokens": 20, "temperature": 2, "seed": 1, "ignore_eos": True}
+            answers = self.server.stream(COMPLETIONS, {**body, "stream": True}) if stream else [self.server.post(COMPLETIONS, body)]
+            tokens, offsets, tops = [], [], []
+            for choice in (answer["choices"][0] for answer in answers):
+                if choice["logprobs"]:
+                    tokens += choice["logprobs"]["tokens"]
+                    offsets += choice["logprobs"]["text_offset"]
+                    tops += choice["logprobs"]["top_logprobs"]
+            self.assertEqual(len(tokens), 8 + 20)
+            self.assertEqual(tokens[:8], ["bytes:\\xc3", "bytes:\\xa9", "a", *(f"bytes:\\x{b:02x}" for b in "🤷".encode()), "b"])
+            self.assertEqual(offsets[:8], [0, 1, 1, 2, 3, 3, 3, 3])
+            self.assertEqual(offsets, sorted(offsets))
+            self.assertIsNone(tops[0])
+            for token, top in zip(tokens[1:], tops[1:]):
+                self.assertIn(token, top)
+            self.assertLessEqual({4}, {len(top) for top in tops[1:]})
+            self.assertLessEqual({len(top) for top in tops[1:]}, {3, 4})
+
+    def test_special_tokens_are_added_where_they_are_asked_for(self):
+        """To a conversation too, where the model wants a first token and its template writes none."""
+        with tempfile.TemporaryDirectory(prefix="isomer-test-") as folder:
+            isomer.run("synth", "tiny-llama", folder + "/tiny/", "--scheme", "f32")
+            path = pathlib.Path(folder, "tiny/tokenizer_config.json")
+            path.write_text(json.dumps({**json.loads(path.read_text()), "add_bos_token": True}))
+            with Server("-t", "1", model=folder + "/tiny/") as server:
+                for path, body in ((CHAT, {"messages": HELLO, "max_tokens": 1}), (COMPLETIONS, {"prompt": "Hello", "max_tokens": 1})):
+                    counts = [server.post(path, {**body, **more})["usage"]["prompt_tokens"]
+                              for more in ({}, {"add_special_tokens": True}, {"add_special_tokens": False})]
+                    self.assertEqual(counts, [counts[0], counts[0], counts[0] - 1], path)
+
     def test_logit_bias_penalties_and_beams(self):
         banned = self.complete(temperature=0, max_tokens=1, logprobs=0)["choices"][0]["logprobs"]["tokens"][0]
         ids = {self.server.post("/detokenize", {"tokens": [i]})["prompt"]: i for i in range(256)}
@@ -525,6 +571,8 @@ class Answers(unittest.TestCase):
         first = self.complete(prompt=prompt, max_tokens=1)["usage"]
         second = self.complete(prompt=prompt, max_tokens=1)["usage"]
         salted = self.complete(prompt=prompt, max_tokens=1, cache_salt="tenant")["usage"]
+        apart = self.complete(prompt=prompt, max_tokens=1, cache_prompt=False)["usage"]
+        self.assertEqual(apart["prompt_tokens_details"]["cached_tokens"], 0)
         self.assertEqual(first["prompt_tokens_details"]["cached_tokens"], 0)
         self.assertGreaterEqual(second["prompt_tokens_details"]["cached_tokens"], 400)
         self.assertEqual(salted["prompt_tokens_details"]["cached_tokens"], 0)

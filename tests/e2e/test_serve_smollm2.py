@@ -12,6 +12,8 @@ from serving import Server
 
 isomer.need_packages("openai")
 import openai  # noqa: E402
+from openai.types import completion_create_params as text_params  # noqa: E402
+from openai.types.chat import completion_create_params as chat_params  # noqa: E402
 import pydantic  # noqa: E402
 
 MODEL = isomer.need_model("ISOMER_TEST_SMOLLM2")
@@ -286,6 +288,76 @@ class OpenAI(unittest.TestCase):
         self.assertGreater(same, other)
         short = self.client.embeddings.create(model="smollm2", input=texts[0], dimensions=64)
         self.assertEqual(len(short.data[0].embedding), 64)
+
+    def test_every_field_of_the_client_is_served_or_refused(self):
+        """All that the client's own types know: taken, or refused by a sentence of its own; none is unknown."""
+        of_chat = {
+            "audio": {"voice": "alloy", "format": "wav"}, "frequency_penalty": 0.5, "function_call": "auto",
+            "functions": [{"name": "f"}], "logit_bias": {"5": 1}, "logprobs": True, "max_completion_tokens": 2, "max_tokens": 2,
+            "metadata": {"a": "b"}, "modalities": ["text"], "moderation": {"model": "m"}, "n": 2, "parallel_tool_calls": False,
+            "prediction": {"type": "content", "content": "x"}, "presence_penalty": 0.5, "prompt_cache_key": "k",
+            "prompt_cache_options": {"mode": "explicit"}, "prompt_cache_retention": "24h", "reasoning_effort": "low",
+            "response_format": {"type": "json_object"}, "safety_identifier": "s", "seed": 5, "service_tier": "default",
+            "stop": ["a", "b"], "store": True, "stream": False, "stream_options": {"include_usage": True}, "temperature": 0.5,
+            "tool_choice": "none", "tools": TOOLS, "top_logprobs": 2, "top_p": 0.5, "user": "u", "verbosity": "low",
+            "web_search_options": {}, "messages": hello(), "model": "smollm2"}
+        of_text = {name: of_chat[name] for name in (
+            "frequency_penalty", "logit_bias", "max_tokens", "model", "n", "presence_penalty", "seed", "stop", "stream",
+            "stream_options", "temperature", "top_p", "user")} | {"best_of": 2, "echo": True, "logprobs": 2, "prompt": "a", "suffix": "x"}
+        refused = {"audio", "function_call", "functions", "moderation", "prediction", "prompt_cache_options", "reasoning_effort",
+                   "store", "verbosity", "web_search_options", "suffix"}
+        needs = {"top_logprobs": {"logprobs": True}, "stream_options": {"stream": True}}
+        for path, values, kinds in (("/v1/chat/completions", of_chat, chat_params), ("/v1/completions", of_text, text_params)):
+            base = {name: values[name] for name in ("messages", "prompt") if name in values}
+            known = {"stream"} | set(kinds.CompletionCreateParamsBase.__annotations__)
+            self.assertEqual(set(values), known)
+            for name, value in values.items():
+                limit = {} if name.startswith("max_") else {"max_tokens": 2}
+                status, _, text = self.server.request("POST", path, {**base, **limit, **needs.get(name, {}), name: value},
+                                                      {"Authorization": "Bearer k"})
+                self.assertEqual(status, 400 if name in refused else 200, (name, text))
+                if name in refused:
+                    error = json.loads(text)["error"]
+                    self.assertEqual((error["code"], error["param"]), ("unsupported_parameter", name))
+
+    def test_fields_do_what_they_say(self):
+        ids = self.server_tokens(" blue")
+        forced = self.complete("The sky is", logit_bias={str(ids[-1]): 100}, max_tokens=3).choices[0].text
+        self.assertEqual(forced, " blue blue blue")
+        self.assertNotIn(" blue", self.complete("The sky is blue. The sky is", logit_bias={str(ids[-1]): -100}, max_tokens=8).choices[0].text)
+        whole = self.complete("One, two, three, four,", max_tokens=24).choices[0].text
+        for start in range(2, 12, 3):  # stop strings of several tokens, which end within one
+            stop = whole[start:start + 7]
+            options = {"prompt": "One, two, three, four,", "max_tokens": 24, "stop": [stop, "never"]}
+            cut = self.complete(**options).choices[0]
+            self.assertEqual((cut.text, cut.finish_reason), (whole[:whole.index(stop)], "stop"))
+            self.assertEqual("".join(c.choices[0].text for c in self.complete(**options, stream=True)), cut.text)
+        several = self.complete(["A cat", "A dog"], n=2, echo=True, temperature=1, seed=3, max_tokens=6)
+        texts = [choice.text for choice in several.choices]
+        self.assertEqual([text[:5] for text in texts], ["A cat", "A cat", "A dog", "A dog"])
+        streams, usage = [""] * 4, None
+        for chunk in self.complete(["A cat", "A dog"], n=2, echo=True, temperature=1, seed=3, max_tokens=6, stream=True,
+                                   stream_options={"include_usage": True}):
+            usage = chunk.usage
+            for choice in chunk.choices:
+                streams[choice.index] += choice.text
+        self.assertEqual(streams, texts)
+        self.assertEqual(usage.model_dump(), several.usage.model_dump())
+        tokens = [self.server_tokens("The sky is"), self.server_tokens("Water is")]
+        self.assertEqual([c.text for c in self.complete(tokens).choices],
+                         [self.complete("The sky is").choices[0].text, self.complete("Water is").choices[0].text])
+        for one, other in (({"min_p": 1}, {}), ({"top_k": 1}, {}), ({"min_p": 1, "repetition_penalty": 1.3}, {"repetition_penalty": 1.3})):
+            self.assertEqual(self.complete(temperature=1, extra_body=one).choices[0].text,
+                             self.complete(temperature=0, extra_body=other).choices[0].text)
+        end = self.chat(hello("Say OK."), max_tokens=200).choices[0]
+        self.assertEqual(end.finish_reason, "stop")
+        on = self.chat(hello("Say OK."), max_tokens=200, extra_body={"ignore_eos": True}).choices[0]
+        self.assertEqual(on.finish_reason, "length")
+        self.assertTrue(on.message.content.startswith(end.message.content))
+        first = self.server_tokens(whole)[3]
+        self.assertEqual(self.complete("One, two, three, four,", max_tokens=24, extra_body={"stop_token_ids": [first]}).choices[0].finish_reason,
+                         "stop")
+        self.assertEqual(self.chat(max_completion_tokens=3, max_tokens=None).usage.completion_tokens, 3)
 
     def raises(self, wanted, ask, **parts):
         """What the client makes of a failure: a class of its own, and the parts of OpenAI's error object."""

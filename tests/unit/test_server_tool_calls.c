@@ -75,9 +75,13 @@ static const answer_case cases[] = {
      "time {}|"},
 };
 
-/* The answer in pieces of `step` bytes. */
-static void check_case(const answer_case *row, const iso_tool_names *names, size_t step) {
-  iso_tool_scan scan = {.format = iso_tool_format_find(row->format), .names = names, .seed = "id"};
+/* The answer in pieces of `step` bytes. With `has_one` its first call is all there is. */
+static void check_case(const answer_case *row, const iso_tool_names *names, size_t step,
+                       bool has_one) {
+  iso_tool_scan scan = {.format = iso_tool_format_find(row->format),
+                        .names = names,
+                        .seed = "id",
+                        .has_one = has_one};
   iso_printer content = {0}, seen = {0};
   iso_json_writer calls = {0};
   size_t length = strlen(row->text);
@@ -104,7 +108,10 @@ static void check_case(const answer_case *row, const iso_tool_names *names, size
       iso_printer_append(&seen, parts[i], strlen(parts[i]));
   }
   assert_int_equal(count, scan.n_calls);
-  assert_string_equal(seen.data ? seen.data : "", row->calls);
+  const char *wanted = row->calls, *first_end = strchr(wanted, '|');
+  assert_int_equal(seen.size,
+                   has_one && first_end ? (size_t)(first_end + 1 - wanted) : strlen(wanted));
+  assert_memory_equal(seen.data ? seen.data : "", wanted, seen.size);
   cJSON_Delete(root);
   free(content.data);
   free(seen.data);
@@ -122,7 +129,8 @@ static void calls_are_found_however_the_text_is_cut(void **state) {
   cJSON_Delete(root);
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
     for (size_t step = 1; step < 100; step = step < 12 ? step + 1 : 2 * step)
-      check_case(&cases[i], &names, step);
+      for (int has_one = 0; has_one < 2; has_one++)
+        check_case(&cases[i], &names, step, has_one);
   iso_tool_names_free(&names);
 }
 
