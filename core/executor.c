@@ -297,6 +297,7 @@ void iso_executor_destroy(iso_executor *executor) {
   free(executor->states);
   free(executor->steps);
   free(executor->patches);
+  free(executor->choices);
   free(executor->owned_inputs);
   free(executor->bounce);
   free(executor);

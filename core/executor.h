@@ -21,6 +21,13 @@ typedef struct executor_patch {
   iso_symbol symbol;
 } executor_patch;
 
+/* An operand that is one value where the symbol is bound to rows, and another where it is 0. */
+typedef struct executor_choice {
+  iso_tensor *tensor;
+  iso_symbol symbol;
+  uint64_t offset, otherwise;
+} executor_choice;
+
 /* A step of the plan with everything looked up. */
 typedef struct executor_step {
   const iso_plan_step *plan;
@@ -103,6 +110,8 @@ struct iso_executor {
   executor_step *steps;
   executor_patch *patches;
   uint32_t n_patches;
+  executor_choice *choices;
+  uint32_t n_choices;
   uint8_t *input_block;  /* where the host writes inputs: one of the input_addresses, or owned */
   uint8_t *owned_inputs; /* when steps overlap, or no device reads any */
   uint8_t *bounce;       /* host memory for copies between devices that cannot be mapped */

@@ -45,6 +45,19 @@ static void note_patch(iso_executor *executor, executor_step *step, iso_value va
       (executor_patch){&tensor->dims[0], info->shape.dims[0].symbol};
 }
 
+static void note_choice(iso_executor *executor, executor_step *step, uint32_t input) {
+  const iso_graph *graph = executor->plan->graph;
+  const iso_value_info *info = iso_graph_get_value(graph, step->plan->inputs[input].value);
+  if (!info || info->otherwise == ISO_NO_VALUE)
+    return;
+  step->depends_on_sizes = true;
+  executor->choices[executor->n_choices++] =
+      (executor_choice){.tensor = &step->arguments.inputs[input],
+                        .symbol = iso_graph_get_value(graph, info->storage)->shape.dims[0].symbol,
+                        .offset = step->plan->inputs[input].offset,
+                        .otherwise = step->plan->otherwise_offsets[input]};
+}
+
 static void prepare_launch(iso_executor *executor, executor_step *step) {
   const iso_plan_step *plan = step->plan;
   iso_op_arguments *arguments = &step->arguments;
@@ -52,6 +65,7 @@ static void prepare_launch(iso_executor *executor, executor_step *step) {
   for (uint32_t i = 0; i < arguments->n_inputs; i++) {
     attach(executor, plan->device, &plan->inputs[i], &arguments->inputs[i]);
     note_patch(executor, step, plan->inputs[i].value, &arguments->inputs[i]);
+    note_choice(executor, step, i);
   }
   for (uint32_t i = 0; i < arguments->n_outputs; i++) {
     attach(executor, plan->device, &plan->outputs[i], &arguments->outputs[i]);
@@ -79,7 +93,8 @@ iso_status iso_executor_prepare(iso_executor *executor) {
   executor->steps = calloc(n_steps, sizeof *executor->steps);
   executor->patches =
       calloc(n_steps * (ISO_MAX_INPUTS + ISO_MAX_OUTPUTS), sizeof *executor->patches);
-  if (!executor->steps || !executor->patches)
+  executor->choices = calloc(n_steps * ISO_MAX_INPUTS, sizeof *executor->choices);
+  if (!executor->steps || !executor->patches || !executor->choices)
     return iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no host memory for %u steps", plan->n_steps);
   for (uint32_t s = 0; s < plan->n_steps; s++) {
     executor_step *step = &executor->steps[s];
@@ -102,6 +117,11 @@ static iso_status check_sizes(const iso_executor *executor, const iso_bindings *
                       iso_symbol_name((iso_symbol)s), (long long)bindings->size[s],
                       (long long)bound);
   }
+  int64_t adapted = bindings->size[ISO_SYMBOL_ADAPTED_ROWS];
+  if (iso_graph_symbol_bound(executor->plan->graph, ISO_SYMBOL_ADAPTED_ROWS) > 0 && adapted != 0 &&
+      adapted != bindings->size[ISO_SYMBOL_TOKENS])
+    return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "A is %lld in this step; 0 or T, %lld, can run",
+                    (long long)adapted, (long long)bindings->size[ISO_SYMBOL_TOKENS]);
   return ISO_OK;
 }
 
@@ -177,6 +197,11 @@ static iso_status resize(iso_executor *executor, const iso_bindings *bindings) {
   executor->sizes = *bindings;
   for (uint32_t i = 0; i < executor->n_patches; i++)
     *executor->patches[i].dim = bindings->size[executor->patches[i].symbol];
+  for (uint32_t i = 0; i < executor->n_choices; i++) {
+    const executor_choice *choice = &executor->choices[i];
+    choice->tensor->offset =
+        bindings->size[choice->symbol] > 0 ? choice->offset : choice->otherwise;
+  }
   for (uint32_t s = 0; s < executor->plan->n_steps; s++) {
     executor_step *step = &executor->steps[s];
     if (step->plan->kind == ISO_STEP_COPY)

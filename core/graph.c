@@ -24,7 +24,7 @@ struct iso_graph {
 };
 
 const char *iso_symbol_name(iso_symbol symbol) {
-  static const char *const names[ISO_SYMBOL_COUNT] = {"", "T", "S", "R"};
+  static const char *const names[ISO_SYMBOL_COUNT] = {"", "T", "S", "R", "A"};
   return (unsigned)symbol < ISO_SYMBOL_COUNT ? names[symbol] : "?";
 }
 
@@ -135,8 +135,12 @@ static iso_status add_value(iso_graph *graph, const char *name, iso_value_role r
   ISO_TRY(check_shape(graph, scheme, shape));
   ISO_TRY(grow((void **)&graph->values, graph->n_values, &graph->value_capacity,
                sizeof *graph->values));
-  iso_value_info value = {
-      .role = role, .scheme = scheme, .shape = *shape, .producer = -1, .storage = graph->n_values};
+  iso_value_info value = {.role = role,
+                          .scheme = scheme,
+                          .shape = *shape,
+                          .producer = -1,
+                          .storage = graph->n_values,
+                          .otherwise = ISO_NO_VALUE};
   ISO_TRY(dense_strides(shape, scheme, value.strides));
   value.name = strdup(name);
   if (!value.name)
@@ -338,6 +342,7 @@ static iso_status add_view(iso_graph *graph, iso_value source, const char *kind,
   iso_value_info *view = &graph->values[*out_value];
   view->storage = graph->values[source].storage;
   view->storage_offset = graph->values[source].storage_offset;
+  view->otherwise = graph->values[source].otherwise;
   return ISO_OK;
 }
 
@@ -426,6 +431,71 @@ iso_value iso_graph_columns(iso_graph *graph, iso_value source, int64_t start, i
                                        graph->layer));
 }
 
+/* A view with the same strides. */
+static iso_status add_like(iso_graph *graph, iso_value source, const char *kind,
+                           const iso_shape *shape, iso_value *out_value) {
+  ISO_TRY(add_view(graph, source, kind, shape, out_value));
+  memcpy(graph->values[*out_value].strides, graph->values[source].strides,
+         sizeof graph->values[source].strides);
+  return ISO_OK;
+}
+
+static iso_status recount(iso_graph *graph, iso_value source, iso_symbol symbol,
+                          iso_value *out_value) {
+  ISO_TRY(check_source(graph, source));
+  iso_shape shape = graph->values[source].shape;
+  if (shape.dims[0].symbol == ISO_SYMBOL_NONE)
+    return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "no symbol counts the rows of %s",
+                    graph->values[source].name);
+  shape.dims[0].symbol = symbol;
+  return add_like(graph, source, "recount", &shape, out_value);
+}
+
+iso_value iso_graph_recount(iso_graph *graph, iso_value source, iso_symbol symbol) {
+  if (is_closed(graph))
+    return ISO_NO_VALUE;
+  iso_value value = ISO_NO_VALUE;
+  iso_status status = recount(graph, source, symbol, &value);
+  if (status == ISO_OK)
+    return value;
+  return stick(graph, iso_fail_context(status, "recount before node %d (layer %d)", graph->n_nodes,
+                                       graph->layer));
+}
+
+static bool is_whole_temporary(const iso_graph *graph, iso_value value) {
+  return graph->values[value].role == ISO_VALUE_TEMPORARY && graph->values[value].storage == value;
+}
+
+static iso_status otherwise(iso_graph *graph, iso_value value, iso_value other,
+                            iso_value *out_value) {
+  ISO_TRY(check_source(graph, value));
+  ISO_TRY(check_source(graph, other));
+  const iso_value_info *a = &graph->values[value], *b = &graph->values[other];
+  iso_shape shape = a->shape;
+  shape.dims[0].symbol = b->shape.dims[0].symbol;
+  bool fits = is_whole_temporary(graph, value) && is_whole_temporary(graph, other) &&
+              a->shape.dims[0].symbol != ISO_SYMBOL_NONE &&
+              shape.dims[0].symbol != ISO_SYMBOL_NONE && a->scheme == b->scheme &&
+              shape.n_dims == b->shape.n_dims &&
+              shared_dims(&shape, &b->shape) == shape.n_dims;
+  if (!fits)
+    return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "%s cannot stand for %s", b->name, a->name);
+  ISO_TRY(add_like(graph, value, "otherwise", &shape, out_value));
+  graph->values[*out_value].otherwise = other;
+  return ISO_OK;
+}
+
+iso_value iso_graph_otherwise(iso_graph *graph, iso_value value, iso_value other) {
+  if (is_closed(graph))
+    return ISO_NO_VALUE;
+  iso_value result = ISO_NO_VALUE;
+  iso_status status = otherwise(graph, value, other, &result);
+  if (status == ISO_OK)
+    return result;
+  return stick(graph, iso_fail_context(status, "otherwise before node %d (layer %d)",
+                                       graph->n_nodes, graph->layer));
+}
+
 /* ---- Ends -------------------------------------------------------------------------------- */
 
 static iso_status mark_output(iso_graph *graph, iso_value value, const char *name) {
@@ -433,6 +503,9 @@ static iso_status mark_output(iso_graph *graph, iso_value value, const char *nam
   iso_value_info *info = &graph->values[value];
   if (info->is_output || info->role != ISO_VALUE_TEMPORARY)
     return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "%s already has a name", info->name);
+  if (info->otherwise != ISO_NO_VALUE)
+    return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "%s does not always lie in the same place",
+                    info->name);
   char *copy = strdup(name);
   if (!copy)
     return out_of_memory();

@@ -62,8 +62,10 @@ static void add_node(iso_printer *text, const iso_graph *graph, const iso_node_i
 }
 
 static void add_view(iso_printer *text, iso_value index, const iso_value_info *value) {
-  iso_printer_add(text, "  %%%d = view %%%d + %llu strides [", index, value->storage,
-               (unsigned long long)value->storage_offset);
+  iso_printer_add(text, "  %%%d = view %%%d", index, value->storage);
+  if (value->otherwise != ISO_NO_VALUE)
+    iso_printer_add(text, ", otherwise %%%d,", value->otherwise);
+  iso_printer_add(text, " + %llu strides [", (unsigned long long)value->storage_offset);
   for (uint32_t i = 0; i < value->shape.n_dims; i++)
     iso_printer_add(text, "%s%lld", i ? ", " : "", (long long)value->strides[i]);
   iso_printer_add(text, "] : ");

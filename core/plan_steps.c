@@ -165,6 +165,14 @@ static iso_plan_operand locate(iso_planner *planner, iso_value value, uint32_t d
   }
 }
 
+/* Of the value that an operand is in some steps; NULL where it is always the same one. */
+static plan_item *otherwise_item(iso_planner *planner, iso_value value, uint32_t device) {
+  const iso_value_info *info = iso_graph_get_value(planner->graph, value);
+  return info && info->otherwise != ISO_NO_VALUE
+             ? &planner->items[*item_of(planner, info->otherwise, device)]
+             : NULL;
+}
+
 static iso_status add_outputs(iso_planner *planner, const iso_node_info *info, uint32_t device) {
   for (uint32_t i = 0; i < info->n_outputs; i++) {
     const iso_value_info *value = iso_graph_get_value(planner->graph, info->outputs[i]);
@@ -181,9 +189,12 @@ static iso_status launch(iso_planner *planner, int32_t node) {
   const iso_node_info *info = iso_graph_get_node(planner->graph, node);
   const plan_node *placed = &planner->nodes[node];
   for (uint32_t i = 0; i < info->n_inputs; i++)
-    if (info->inputs[i] != ISO_NO_VALUE && is_in_arena(planner, info->inputs[i]))
-      ISO_TRY(bring(planner, iso_graph_get_value(planner->graph, info->inputs[i])->storage,
-                    placed->device));
+    if (info->inputs[i] != ISO_NO_VALUE && is_in_arena(planner, info->inputs[i])) {
+      const iso_value_info *value = iso_graph_get_value(planner->graph, info->inputs[i]);
+      ISO_TRY(bring(planner, value->storage, placed->device));
+      if (value->otherwise != ISO_NO_VALUE)
+        ISO_TRY(bring(planner, value->otherwise, placed->device));
+    }
   iso_plan_step *step = new_step(planner);
   if (!step)
     return out_of_memory();
@@ -200,8 +211,12 @@ static iso_status launch(iso_planner *planner, int32_t node) {
   iso_plan_candidates(planner->graph, node, &planner->options->devices[placed->device], layout,
                       step);
   ISO_TRY(add_outputs(planner, info, placed->device));
-  for (uint32_t i = 0; i < info->n_inputs; i++)
+  for (uint32_t i = 0; i < info->n_inputs; i++) {
     step->inputs[i] = locate(planner, info->inputs[i], placed->device, placed->weights[i]);
+    plan_item *other = otherwise_item(planner, info->inputs[i], placed->device);
+    if (other)
+      other->last = (int32_t)planner->plan->n_steps;
+  }
   for (uint32_t i = 0; i < info->n_outputs; i++)
     step->outputs[i] = locate(planner, info->outputs[i], placed->device, -1);
   if (step->workspace_bytes > 0)
@@ -229,7 +244,7 @@ static void settle_values(iso_planner *planner) {
         continue;
       *operand = (iso_plan_operand){v, ISO_STORAGE_STATE, (uint32_t)index, value->storage_offset};
       plan->value_device[v] = (int32_t)plan->states[index].device;
-    } else if (storage->role == ISO_VALUE_TEMPORARY &&
+    } else if (storage->role == ISO_VALUE_TEMPORARY && value->otherwise == ISO_NO_VALUE &&
                (value->is_output || planner->options->keep_all)) {
       uint32_t device = planner->nodes[storage->producer].device;
       *operand = arena_operand(planner, v, *item_of(planner, value->storage, device));
@@ -254,6 +269,14 @@ static void resolve(const iso_planner *planner, iso_plan_operand *operand) {
 static void resolve_all(iso_planner *planner) {
   iso_plan *plan = planner->plan;
   for (uint32_t s = 0; s < plan->n_steps; s++) {
+    iso_plan_step *step = &plan->steps[s];
+    for (uint32_t i = 0; i < ISO_MAX_INPUTS; i++) {
+      const plan_item *other = otherwise_item(planner, step->inputs[i].value, step->device);
+      if (other)
+        step->otherwise_offsets[i] =
+            other->offset +
+            iso_graph_get_value(planner->graph, step->inputs[i].value)->storage_offset;
+    }
     for (uint32_t i = 0; i < ISO_MAX_INPUTS; i++)
       resolve(planner, &plan->steps[s].inputs[i]);
     for (uint32_t i = 0; i < ISO_MAX_OUTPUTS; i++)

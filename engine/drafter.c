@@ -33,6 +33,8 @@ iso_status iso_drafter_create(const iso_engine *engine, iso_drafter *out_drafter
                     size, wanted);
   iso_runtime_options runtime = options->runtime;
   runtime.split = NULL; /* layers of the other model */
+  runtime.adapters = NULL;
+  runtime.n_adapters = 0;
   runtime.max_logit_rows = runtime.max_sequences;
   /* A tenth of the memory; the model itself takes its share of what is left then. */
   const iso_kv_budget budget = {.share = 0.1f};

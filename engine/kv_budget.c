@@ -1,5 +1,6 @@
 #include "engine/kv_budget.h"
 
+#include "models/adapter.h"
 #include <inttypes.h>
 
 iso_status iso_kv_page_bytes(const iso_model *model, const iso_runtime_options *options,
@@ -16,11 +17,12 @@ iso_status iso_kv_page_bytes(const iso_model *model, const iso_runtime_options *
 }
 
 /* Memory that the weights of a device's layers leave, as far as files tell. */
-static iso_status bytes_left(const iso_model *model, const iso_open_device *device,
-                             double layer_share, double *out_bytes) {
+static iso_status bytes_left(const iso_model *model, const iso_runtime_options *options,
+                             const iso_open_device *device, double layer_share,
+                             double *out_bytes) {
   uint64_t free_bytes;
   ISO_TRY(device->memory.bytes_free(device->device, &free_bytes));
-  double weights = 0;
+  double weights = (double)iso_adapters_bytes(options->adapters, options->n_adapters);
   for (uint32_t i = 0; i < iso_model_tensor_count(model); i++) {
     iso_model_tensor tensor;
     iso_model_get_tensor(model, i, &tensor);
@@ -32,6 +34,7 @@ static iso_status bytes_left(const iso_model *model, const iso_open_device *devi
 
 /* The pages that every device has room for. */
 static iso_status pages_by_share(const iso_kv_budget *budget, const iso_model *model,
+                                 const iso_runtime_options *options,
                                  const iso_device_list *devices, double page_bytes,
                                  double *out_pages) {
   int32_t n_layers = iso_model_get_config(model)->n_layers, start = 0;
@@ -43,7 +46,7 @@ static iso_status pages_by_share(const iso_kv_budget *budget, const iso_model *m
       continue;
     bool is_cpu = devices->devices[i]->info.kind == ISO_DEVICE_CPU;
     double share = budget->share > 0 ? (double)budget->share : is_cpu ? 0.25 : 0.9;
-    ISO_TRY(bytes_left(model, devices->devices[i], layers, &left));
+    ISO_TRY(bytes_left(model, options, devices->devices[i], layers, &left));
     double pages = left > 0 ? left * share / (page_bytes * layers) : 0;
     *out_pages = pages < *out_pages ? pages : *out_pages;
   }
@@ -57,7 +60,7 @@ iso_status iso_kv_budget_pages(const iso_kv_budget *budget, const iso_model *mod
   ISO_TRY(iso_kv_page_bytes(model, options, &page_bytes));
   double pages = (double)(budget->bytes / page_bytes);
   if (budget->bytes == 0)
-    ISO_TRY(pages_by_share(budget, model, devices, (double)page_bytes, &pages));
+    ISO_TRY(pages_by_share(budget, model, options, devices, (double)page_bytes, &pages));
   int32_t full = (options->context + options->page_size - 1) / options->page_size;
   if (pages < full)
     return iso_fail(ISO_ERROR_OUT_OF_MEMORY,

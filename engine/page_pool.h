@@ -47,8 +47,13 @@ void iso_page_pool_retain(iso_page_pool *pool, int32_t page);
 /* One holder less. */
 void iso_page_pool_release(iso_page_pool *pool, int32_t page);
 
-/* Finds the page that holds `tokens` (page_size of them) behind `parent` (0: at the start) under
- * `key`, and holds it once more. 0 when there is none. */
+/* What stands before the first page of sequences with this adapter: 0, no entry, without one. Pages
+ * are found only behind what they were offered behind, so each adapter has prefixes of its own. */
+static inline iso_page_entry iso_page_pool_root(int32_t adapter) {
+  return adapter > 0 ? UINT64_MAX - (uint64_t)adapter : 0;
+}
+/* Finds the page that holds `tokens` (page_size of them) behind `parent` (a root: at the start)
+ * under `key`, and holds it once more. 0 when there is none. */
 iso_page_entry iso_page_pool_find(iso_page_pool *pool, uint64_t key, iso_page_entry parent,
                                   const int32_t *tokens, int32_t *out_page);
 /* Makes a held page, which has these tokens behind `parent`, an entry. Where another page already

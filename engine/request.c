@@ -20,7 +20,7 @@ static iso_status check_ranges(const number_range *ranges, size_t n) {
   return ISO_OK;
 }
 
-static iso_status check_numbers(const iso_request *request) {
+static iso_status check_numbers(const iso_engine *engine, const iso_request *request) {
   const iso_sampling *sampling = &request->sampling;
   const number_range ranges[] = {
       {"temperature", (double)sampling->temperature, 0, 1e6},
@@ -40,6 +40,7 @@ static iso_status check_numbers(const iso_request *request) {
       {"n_stop", request->n_stop, 0, ENGINE_MAX_STOPS},
       {"n_stop_tokens", request->n_stop_tokens, 0, 1 << 16},
       {"n_logit_bias", request->n_logit_bias, 0, 1 << 20},
+      {"adapter", request->adapter, 0, engine->options.runtime.n_adapters},
   };
   return check_ranges(ranges, sizeof ranges / sizeof ranges[0]);
 }
@@ -214,7 +215,7 @@ iso_status iso_engine_request_create(const iso_engine *engine, const iso_request
     asked.prompt_logprobs = false;
   }
   int32_t limit = 0;
-  ISO_TRY(check_numbers(&asked));
+  ISO_TRY(check_numbers(engine, &asked));
   ISO_TRY(check_lists(engine, &asked));
   ISO_TRY(check_grammar(&asked));
   ISO_TRY(check_length(engine, &asked, &limit));

@@ -33,6 +33,7 @@ struct iso_runtime {
   iso_value logits, hidden;
   int32_t *token_ids, *positions, *kv_slots, *block_table; /* host memory of the inputs */
   int32_t *query_start, *query_length, *context_length, *logit_rows;
+  int32_t *adapters; /* NULL without any */
   float *sample_parameters; /* NULL, as the next two, where steps draw no tokens */
   int32_t *sample_state, *sample_history;
   iso_value tokens;
@@ -224,6 +225,8 @@ static void bind_inputs(iso_runtime *runtime) {
   runtime->query_length = input_of(runtime, "query_length");
   runtime->context_length = input_of(runtime, "context_length");
   runtime->logit_rows = input_of(runtime, "logit_rows");
+  if (runtime->options.n_adapters > 0)
+    runtime->adapters = input_of(runtime, "adapters");
   if (!runtime->graph_options.samples)
     return;
   runtime->sample_parameters = input_of(runtime, "sample_parameters");
@@ -282,6 +285,8 @@ static iso_status build(iso_runtime *runtime, const iso_runtime_options *given,
   graph_options->page_size = options->page_size;
   graph_options->max_context = options->context;
   graph_options->samples = should_sample(runtime, draws_many);
+  graph_options->adapters = options->adapters;
+  graph_options->n_adapters = options->n_adapters;
   ISO_TRY(iso_model_build_graph(runtime->model, &runtime->graph_options, &runtime->graph));
   iso_plan_options plan_options = {.n_devices = runtime->devices.n_devices,
                                    .devices = runtime->devices.plan_devices,
@@ -306,6 +311,7 @@ static iso_status build(iso_runtime *runtime, const iso_runtime_options *given,
   runtime->logits = iso_graph_find(runtime->graph, "logits");
   runtime->hidden = iso_graph_find(runtime->graph, "hidden");
   options->devices = options->split = options->cpu_affinity = NULL;
+  options->adapters = runtime->graph_options.adapters = NULL;
   describe(runtime);
   return ISO_OK;
 }
@@ -367,6 +373,9 @@ static iso_status check_sequence(const iso_runtime *runtime, const iso_batch_seq
     if (sequence->tokens[i] < 0 || sequence->tokens[i] >= vocabulary)
       return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "token id %d is outside the vocabulary of %d",
                       sequence->tokens[i], vocabulary);
+  if (sequence->adapter < 0 || sequence->adapter > options->n_adapters)
+    return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "there is no adapter %d among %d",
+                    sequence->adapter, options->n_adapters);
   for (int32_t i = 0; i * options->page_size < end; i++)
     if (sequence->pages[i] < 0 || sequence->pages[i] >= options->n_pages)
       return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "page %d is outside the pool of %d",
@@ -386,6 +395,8 @@ static void append_sequence(iso_runtime *runtime, const iso_batch_sequence *sequ
     int32_t row = first_row + i, position = sequence->position + i;
     runtime->token_ids[row] = sequence->tokens[i];
     runtime->positions[row] = position;
+    if (runtime->adapters)
+      runtime->adapters[row] = sequence->adapter;
     runtime->kv_slots[row] =
         sequence->pages[position / page_size] * page_size + position % page_size;
     if (!sequence->no_logits && (sequence->all_logits || i + 1 == sequence->n_tokens))
@@ -473,6 +484,7 @@ iso_status iso_runtime_submit(iso_runtime *runtime, const iso_batch_sequence *se
     return iso_fail(ISO_ERROR_LIMIT, "a step of %d sequences; this runtime takes 1 to %d",
                     n_sequences, options->max_sequences);
   int32_t rows = 0, n_logit_rows = 0;
+  bool is_adapted = false;
   uint32_t n_feeds = 0;
   for (int32_t i = 0; i < n_sequences; i++) {
     ISO_TRY(check_sequence(runtime, &sequences[i]));
@@ -487,11 +499,13 @@ iso_status iso_runtime_submit(iso_runtime *runtime, const iso_batch_sequence *se
     if (drawn_rows && drawn_rows[i] >= 0)
       feed(runtime, drawn_rows[i], rows, &n_feeds);
     rows += sequences[i].n_tokens;
+    is_adapted = is_adapted || sequences[i].adapter > 0;
   }
   iso_bindings bindings = {{0}};
   bindings.size[ISO_SYMBOL_TOKENS] = rows;
   bindings.size[ISO_SYMBOL_SEQUENCES] = n_sequences;
   bindings.size[ISO_SYMBOL_LOGIT_ROWS] = n_logit_rows;
+  bindings.size[ISO_SYMBOL_ADAPTED_ROWS] = is_adapted ? rows : 0;
   iso_status status = iso_executor_submit(runtime->executor, &bindings, runtime->feeds, n_feeds);
   if (status != ISO_OK) {
     runtime->n_under_way = 0;

@@ -193,7 +193,8 @@ static void add_to_batch(plan *self, engine_sequence *sequence) {
                                                   .pages = sequence->pages,
                                                   .n_pages = sequence->n_pages,
                                                   .all_logits = all,
-                                                  .no_logits = sequence->rows.n_logit_rows == 0};
+                                                  .no_logits = sequence->rows.n_logit_rows == 0,
+                                                  .adapter = sequence->request->asked.adapter};
   batch->drawn_rows[batch->n] = is_drawn ? sequence->ahead.logit_row : -1;
   batch->n_tokens += n;
   batch->n_logit_rows += sequence->rows.n_logit_rows;

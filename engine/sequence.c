@@ -11,6 +11,11 @@ static bool uses_prefixes(const iso_engine *engine, const engine_sequence *seque
   return !engine->options.no_prefix_cache && !asked->no_prefix_cache;
 }
 
+/* What the sequence's next full page comes behind. */
+static iso_page_entry parent_of(const engine_sequence *sequence) {
+  return sequence->entry ? sequence->entry : iso_page_pool_root(sequence->request->asked.adapter);
+}
+
 void iso_sequence_find_prefix(iso_engine *engine, engine_sequence *sequence) {
   const iso_request *asked = &sequence->request->asked;
   /* Rows that somebody wants to see must run. */
@@ -20,7 +25,7 @@ void iso_sequence_find_prefix(iso_engine *engine, engine_sequence *sequence) {
   int32_t last = (int32_t)sequence->answer.n_tokens - 1;
   while (sequence->n_cached + engine->page_size <= last) {
     int32_t page;
-    iso_page_entry entry = iso_page_pool_find(&engine->pool, asked->cache_key, sequence->entry,
+    iso_page_entry entry = iso_page_pool_find(&engine->pool, asked->cache_key, parent_of(sequence),
                                               sequence->answer.tokens + sequence->n_cached, &page);
     if (!entry)
       break;
@@ -66,7 +71,7 @@ void iso_sequence_offer_pages(iso_engine *engine, engine_sequence *sequence) {
   while ((sequence->n_offered + 1) * engine->page_size <= sequence->n_cached) {
     int32_t i = sequence->n_offered++;
     sequence->entry = iso_page_pool_offer(
-        &engine->pool, sequence->pages[i], sequence->request->asked.cache_key, sequence->entry,
+        &engine->pool, sequence->pages[i], sequence->request->asked.cache_key, parent_of(sequence),
         sequence->answer.tokens + (size_t)i * (size_t)engine->page_size);
   }
 }

@@ -1,5 +1,7 @@
 #include "models/builder.h"
 
+#include "models/adapter.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -12,6 +14,10 @@ static void fail(iso_model_builder *builder, iso_status status) {
 
 static iso_dim tokens(const iso_model_builder *builder) {
   return iso_dim_symbol(ISO_SYMBOL_TOKENS, builder->options->max_tokens);
+}
+
+static iso_dim adapted(const iso_model_builder *builder) {
+  return iso_dim_symbol(ISO_SYMBOL_ADAPTED_ROWS, builder->options->max_tokens);
 }
 
 static iso_shape shape_of(uint32_t n_dims, iso_dim first, int64_t second, int64_t third) {
@@ -41,6 +47,10 @@ void iso_builder_begin(iso_model_builder *builder) {
   for (size_t i = 0; i < sizeof inputs / sizeof inputs[0]; i++)
     *inputs[i].value =
         iso_graph_input(builder->graph, inputs[i].name, ISO_SCHEME_I32, inputs[i].shape);
+  builder->adapters = ISO_NO_VALUE;
+  if (options->n_adapters > 0)
+    builder->adapters = iso_graph_input(builder->graph, "adapters", ISO_SCHEME_I32,
+                                        shape_of(2, adapted(builder), 1, 1));
 }
 
 /* "blk.%d.attn_q" + ".weight" for a layer. */
@@ -151,14 +161,72 @@ iso_value iso_block_input_norm(iso_model_builder *builder, iso_value x, const ch
 }
 
 /* x times "<name>.weight" [out, in], plus "<name>.bias" where the file has one. */
-static iso_value linear(iso_model_builder *builder, iso_value x, const char *name, int layer,
-                        int64_t out, int64_t in, iso_scheme scheme) {
+static iso_value product(iso_model_builder *builder, iso_value x, const char *name, int layer,
+                         int64_t out, int64_t in, iso_scheme scheme) {
   iso_value weight = iso_builder_matrix(builder, name, layer, out, in);
   iso_value bias = has(builder, name, ".bias", layer)
                        ? file_weight(builder, name, ".bias", layer, 1, &out)
                        : ISO_NO_VALUE;
   iso_matmul_attributes attributes = {sizeof attributes, builder->options->operand_bits};
   return iso_graph_apply(builder->graph, ISO_OP_MATMUL, &attributes, scheme, 3, x, weight, bias);
+}
+
+/* The rows of x [A, 1, in], each times its own adapter's matrix [out, in]. */
+static iso_value times_adapters(iso_model_builder *builder, iso_value x, const char *name,
+                                const char *suffix, int64_t out, int64_t in, iso_scheme scheme) {
+  char full[128];
+  snprintf(full, sizeof full, "%s%s", name, suffix);
+  iso_value weight =
+      declare_weight(builder, full, ISO_SCHEME_F32,
+                     shape_of(3, iso_dim_constant(1 + builder->options->n_adapters), out, in));
+  return iso_graph_apply(builder->graph, ISO_OP_GROUPED_MATMUL, NULL, scheme, 3, x, weight,
+                         builder->adapters);
+}
+
+/* y, the product of x and a matrix, with what the rows' adapters add to it. */
+static iso_value adapt(iso_model_builder *builder, iso_value y, iso_value x, const char *base,
+                       int layer, int64_t out, int64_t in, iso_scheme scheme) {
+  const iso_model_graph_options *options = builder->options;
+  iso_graph *graph = builder->graph;
+  char name[96];
+  format_name(name, sizeof name, base, ".weight", layer);
+  int64_t rank = iso_adapters_rank(options->adapters, options->n_adapters, name);
+  if (rank == 0)
+    return y;
+  iso_value rows = iso_graph_recount(graph, x, ISO_SYMBOL_ADAPTED_ROWS);
+  rows = iso_graph_reshape(graph, rows, shape_of(3, adapted(builder), 1, in));
+  rows = times_adapters(builder, rows, name, ISO_ADAPTER_DOWN, rank, in, scheme);
+  rows = times_adapters(builder, rows, name, ISO_ADAPTER_UP, out, rank, scheme);
+  rows = iso_graph_reshape(graph, rows, shape_of(2, adapted(builder), out, 1));
+  iso_value plain = iso_graph_recount(graph, y, ISO_SYMBOL_ADAPTED_ROWS);
+  iso_value sum = iso_graph_apply(graph, ISO_OP_ADD, NULL, scheme, 2, plain, rows);
+  return iso_graph_otherwise(graph, sum, y);
+}
+
+/* A product of x with "<name>.weight" [out, in]. */
+typedef struct projection {
+  const char *name;
+  int64_t out;
+} projection;
+
+/* Products of one x with their adapters, which come last: products that follow each other are one
+ * launch on some devices. */
+static void linears(iso_model_builder *builder, iso_value x, int layer, int64_t in,
+                    iso_scheme scheme, int n, const projection *projections,
+                    iso_value *out_values) {
+  for (int i = 0; i < n; i++)
+    out_values[i] =
+        product(builder, x, projections[i].name, layer, projections[i].out, in, scheme);
+  for (int i = 0; i < n && builder->adapters != ISO_NO_VALUE; i++)
+    out_values[i] = adapt(builder, out_values[i], x, projections[i].name, layer,
+                          projections[i].out, in, scheme);
+}
+
+static iso_value linear(iso_model_builder *builder, iso_value x, const char *name, int layer,
+                        int64_t out, int64_t in, iso_scheme scheme) {
+  iso_value y;
+  linears(builder, x, layer, in, scheme, 1, &(projection){name, out}, &y);
+  return y;
 }
 
 static iso_value rope(iso_model_builder *builder, iso_value x, bool local) {
@@ -177,13 +245,19 @@ static iso_value rope(iso_model_builder *builder, iso_value x, bool local) {
                          builder->positions, table);
 }
 
-static iso_value project_heads(iso_model_builder *builder, iso_value x, const char *name, int layer,
-                               int64_t n_heads) {
+/* q, k and v: [T, heads, head_dim] each. */
+static void project_heads(iso_model_builder *builder, iso_value x, int layer,
+                          iso_value *out_values) {
   const iso_model_config *config = builder->config;
-  iso_value y = linear(builder, x, name, layer, n_heads * config->head_dim, config->hidden_size,
-                       inner(builder));
-  return iso_graph_reshape(builder->graph, y,
-                           shape_of(3, tokens(builder), n_heads, config->head_dim));
+  const int32_t n_heads[3] = {config->n_heads, config->n_kv_heads, config->n_kv_heads};
+  const projection projections[3] = {
+      {"blk.%d.attn_q", (int64_t)n_heads[0] * config->head_dim},
+      {"blk.%d.attn_k", (int64_t)n_heads[1] * config->head_dim},
+      {"blk.%d.attn_v", (int64_t)n_heads[2] * config->head_dim}};
+  linears(builder, x, layer, config->hidden_size, inner(builder), 3, projections, out_values);
+  for (int i = 0; i < 3; i++)
+    out_values[i] = iso_graph_reshape(builder->graph, out_values[i],
+                                      shape_of(3, tokens(builder), n_heads[i], config->head_dim));
 }
 
 static iso_value cache(iso_model_builder *builder, char kind, int layer) {
@@ -203,9 +277,9 @@ iso_value iso_block_attention(iso_model_builder *builder, iso_value x, int layer
   iso_scheme activation = inner(builder);
   bool local_table = attention.local && config->local_rope.theta != 0.0f;
 
-  iso_value q = project_heads(builder, x, "blk.%d.attn_q", layer, config->n_heads);
-  iso_value k = project_heads(builder, x, "blk.%d.attn_k", layer, config->n_kv_heads);
-  iso_value v = project_heads(builder, x, "blk.%d.attn_v", layer, config->n_kv_heads);
+  iso_value heads[3];
+  project_heads(builder, x, layer, heads);
+  iso_value q = heads[0], k = heads[1], v = heads[2];
   if (attention.qk_norm) {
     q = iso_block_input_norm(builder, q, "blk.%d.attn_q_norm", layer, config->head_dim);
     k = iso_block_input_norm(builder, k, "blk.%d.attn_k_norm", layer, config->head_dim);
@@ -237,9 +311,12 @@ iso_value iso_block_mlp(iso_model_builder *builder, iso_value x, int layer) {
   int64_t hidden = config->hidden_size, intermediate = config->intermediate_size;
   iso_glu_attributes attributes = {sizeof attributes, (uint32_t)config->activation};
   iso_scheme scheme = inner(builder);
-  iso_value gate = linear(builder, x, "blk.%d.ffn_gate", layer, intermediate, hidden, scheme);
-  iso_value up = linear(builder, x, "blk.%d.ffn_up", layer, intermediate, hidden, scheme);
-  iso_value y = iso_graph_apply(builder->graph, ISO_OP_GLU, &attributes, scheme, 2, gate, up);
+  const projection projections[2] = {{"blk.%d.ffn_gate", intermediate},
+                                     {"blk.%d.ffn_up", intermediate}};
+  iso_value parts[2];
+  linears(builder, x, layer, hidden, scheme, 2, projections, parts);
+  iso_value y =
+      iso_graph_apply(builder->graph, ISO_OP_GLU, &attributes, scheme, 2, parts[0], parts[1]);
   return linear(builder, y, "blk.%d.ffn_down", layer, hidden, intermediate,
                 builder->options->activation);
 }

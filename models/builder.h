@@ -16,6 +16,7 @@ struct iso_model_builder {
   char message[256];
   iso_value token_ids, positions, kv_slots, block_table;
   iso_value query_start, query_length, context_length, logit_rows;
+  iso_value adapters; /* ISO_NO_VALUE without any */
 };
 
 /* Declares the graph's inputs. */

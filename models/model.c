@@ -1,5 +1,6 @@
 #include "models/model.h"
 
+#include "models/adapter.h"
 #include "models/builder.h"
 #include "models/chat/chat_template.h"
 #include "models/tokenizer/tokenizer.h"
@@ -112,6 +113,7 @@ static iso_status check_options(const iso_model_graph_options *options) {
 iso_status iso_model_build_graph(const iso_model *model, const iso_model_graph_options *options,
                                  iso_graph **out_graph) {
   ISO_TRY(check_options(options));
+  ISO_TRY(iso_adapters_check(options->adapters, options->n_adapters, model));
   iso_graph *graph;
   ISO_TRY(iso_graph_create(&graph));
   iso_model_builder builder = {

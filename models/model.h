@@ -60,6 +60,9 @@ const char *iso_architecture_names(void);
 bool iso_weight_hf_name(const iso_architecture *architecture, const char *name, char *out_name,
                         size_t capacity);
 
+/* Prefixes of the decoder in Hugging Face folders, "" among them; NULL past the last. */
+const char *iso_weight_hf_prefix(size_t index);
+
 /* Fill model->config from the open file; names of missing or absurd keys are in the error. */
 ISO_MUST_CHECK iso_status iso_config_read_gguf(iso_model *model);
 ISO_MUST_CHECK iso_status iso_config_read_hf(iso_model *model);

@@ -1,5 +1,6 @@
 /* Where a graph's weights come from: tensors of the files by name, norms and biases widened to
  * f32, and rotary tables computed from the configuration. */
+#include "models/adapter.h"
 #include "models/builder.h"
 #include "ops/rope_scaling.h"
 
@@ -35,6 +36,10 @@ static const iso_weight_name common_names[] = {
 /* Where a folder may keep the decoder: alone, or inside a model with other parts. */
 static const char *const hf_prefixes[] = {"model.", "language_model.model.",
                                           "model.language_model.", ""};
+
+const char *iso_weight_hf_prefix(size_t index) {
+  return index < sizeof hf_prefixes / sizeof hf_prefixes[0] ? hf_prefixes[index] : NULL;
+}
 
 /* If `name` matches a pattern with "%d" in place of a number, yields the number. */
 static bool match_pattern(const char *pattern, const char *name, int *out_layer) {
@@ -87,8 +92,8 @@ static const iso_file_tensor *find_in_folder(const iso_model *model, const char 
   char bare[128], full[192];
   if (!iso_weight_hf_name(model->architecture, name, bare, sizeof bare))
     return NULL;
-  for (size_t i = 0; i < sizeof hf_prefixes / sizeof hf_prefixes[0]; i++) {
-    snprintf(full, sizeof full, "%s%s", hf_prefixes[i], bare);
+  for (size_t i = 0; iso_weight_hf_prefix(i); i++) {
+    snprintf(full, sizeof full, "%s%s", iso_weight_hf_prefix(i), bare);
     const iso_file_tensor *tensor = find_full_name(model, full);
     if (tensor)
       return tensor;
@@ -129,12 +134,16 @@ iso_status iso_model_load_parameters(iso_model *model) {
   return ISO_OK;
 }
 
-/* What a weight provider carries: the model, its rotary tables for one context length and the
- * quantized tensors that are in use, repacked. */
+/* What a weight provider carries: the model, its rotary tables for one context length, the
+ * quantized tensors that are in use, repacked, and the adapters with the weight of theirs that is
+ * in use. */
 typedef struct provider {
   const iso_model *model;
   float *tables[2]; /* global, local */
   void **repacked;  /* one a quantized tensor, NULL when not in use */
+  const iso_adapter *const *adapters;
+  int32_t n_adapters;
+  float *adapted;
 } provider;
 
 static void serve_vector(iso_host_weight *out, const float *values, int64_t length) {
@@ -170,6 +179,13 @@ static iso_status get(void *context, const char *name, iso_host_weight *out_weig
     serve_vector(out_weight, self->tables[local], rope->rotary_dim / 2);
     return ISO_OK;
   }
+  bool is_of_adapters;
+  free(self->adapted);
+  self->adapted = NULL;
+  ISO_TRY(iso_adapters_weight(self->adapters, self->n_adapters, name, out_weight, &self->adapted,
+                              &is_of_adapters));
+  if (is_of_adapters)
+    return ISO_OK;
   const iso_file_tensor *tensor = iso_model_find_tensor(model, name);
   if (!tensor)
     return iso_fail(ISO_ERROR_NOT_FOUND, "the model has no tensor %s", name);
@@ -233,6 +249,8 @@ iso_status iso_model_weights(const iso_model *model, const iso_model_graph_optio
   if (!self)
     return iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory for a weight provider");
   self->model = model;
+  self->adapters = options->adapters;
+  self->n_adapters = options->n_adapters;
   self->repacked = calloc(model->quantized.count + 1, sizeof *self->repacked);
   if (!self->repacked) {
     free(self);
@@ -259,6 +277,7 @@ void iso_model_weights_release(iso_weight_provider *out_provider) {
   for (uint64_t i = 0; i < self->model->quantized.count; i++)
     free(self->repacked[i]);
   free(self->repacked);
+  free(self->adapted);
   free(self);
   *out_provider = (iso_weight_provider){0};
 }

@@ -40,7 +40,8 @@ iso_status iso_shape_bytes(const iso_shape *shape, iso_scheme scheme, uint64_t *
 
 const char *iso_shape_format(const iso_shape *shape, char *out_text, size_t capacity) {
   static const char letters[ISO_SYMBOL_COUNT] = {
-      [ISO_SYMBOL_TOKENS] = 'T', [ISO_SYMBOL_SEQUENCES] = 'S', [ISO_SYMBOL_LOGIT_ROWS] = 'R'};
+      [ISO_SYMBOL_TOKENS] = 'T', [ISO_SYMBOL_SEQUENCES] = 'S', [ISO_SYMBOL_LOGIT_ROWS] = 'R',
+      [ISO_SYMBOL_ADAPTED_ROWS] = 'A'};
   char text[32 * ISO_MAX_DIMS + 3] = "[";
   size_t used = 1;
   for (uint32_t d = 0; d < shape->n_dims && d < ISO_MAX_DIMS; d++) {

@@ -199,7 +199,9 @@ typedef struct iso_request {
   int32_t priority;    /* lower runs first, by 10 s each, an hour at most; equal ones by arrival. No
                           request starves */
   uint64_t timeout_us;  /* since submission; 0: none */
-  uint64_t cache_key;   /* prefixes are shared only among equal keys: adapters, tenants */
+  uint64_t cache_key;   /* prefixes are shared only among equal keys: tenants */
+  int32_t adapter;      /* which of the runtime's answers, counted from 1; 0: none. Prefixes are
+                           shared only where it is the same; a draft model runs without */
   bool no_prefix_cache;
   bool embed; /* no generation: the mean of the final hidden rows of the prompt, length 1 */
   iso_event_callback on_event;

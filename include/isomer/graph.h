@@ -31,6 +31,7 @@ typedef struct iso_value_info {
   /* Storage: the value itself, or another value of which this one is a view or an update. */
   iso_value storage;
   uint64_t storage_offset;             /* bytes into it */
+  iso_value otherwise; /* the storage in steps that leave out `storage`; ISO_NO_VALUE: none */
   int64_t strides[ISO_MAX_DIMS];       /* bytes, as in iso_tensor */
   bool is_output;
 } iso_value_info;
@@ -79,6 +80,14 @@ ISO_API iso_value iso_graph_reshape(iso_graph *graph, iso_value source, iso_shap
 /* A view of columns [start, start + count) of the last dimension of a plain-scheme value. */
 ISO_API iso_value iso_graph_columns(iso_graph *graph, iso_value source, int64_t start,
                                     int64_t count);
+
+/* Rows that only some steps run. A symbol may be bound to 0, and a node whose outputs have no rows
+ * is left out. iso_graph_recount() views the rows of a value as counted by another symbol, of the
+ * same bound and bound to as many or to 0. iso_graph_otherwise() is `value`, made by a node behind
+ * such a view, in steps that ran it, and `otherwise` in those that did not; both are temporaries,
+ * equal in all but their symbol, and the result counts its rows as `otherwise` does. */
+ISO_API iso_value iso_graph_recount(iso_graph *graph, iso_value source, iso_symbol symbol);
+ISO_API iso_value iso_graph_otherwise(iso_graph *graph, iso_value value, iso_value otherwise);
 
 /* Marks a value made by a node, or a view of one, that the host reads after a step. It takes this
  * name, which must be unique too. */

@@ -91,6 +91,21 @@ typedef struct iso_model_tensor {
 ISO_API uint32_t iso_model_tensor_count(const iso_model *model);
 ISO_API void iso_model_get_tensor(const iso_model *model, uint32_t index, iso_model_tensor *out);
 
+/* ---- Adapters ------------------------------------------------------------------------------ */
+
+/* A LoRA adapter (arXiv:2106.09685) of a model's attention and MLP projections: W x becomes
+ * W x + scale * B (A x). */
+typedef struct iso_adapter iso_adapter;
+/* Opens a Hugging Face PEFT folder or a GGUF file of type "adapter" for this model, which outlives
+ * it. What is not supported (DoRA, biases, other modules, ...) or does not fit is refused by name. */
+ISO_MUST_CHECK ISO_API iso_status iso_adapter_open(const iso_model *model, const char *path,
+                                                   iso_adapter **out_adapter);
+ISO_API void iso_adapter_close(iso_adapter *adapter);
+/* Most adapters of one graph. */
+#define ISO_MAX_ADAPTERS 256
+
+/* ---- Graphs -------------------------------------------------------------------------------- */
+
 /* Bounds and choices of a graph. */
 typedef struct iso_model_graph_options {
   int32_t max_tokens;     /* bound of T: rows a step */
@@ -102,6 +117,9 @@ typedef struct iso_model_graph_options {
   iso_scheme activation;      /* f32, f16, bf16 */
   bool samples;               /* also draw a token of each row of logits */
   uint32_t operand_bits;      /* of the layers' products, see the op; 0 or 8 */
+  /* Among which each row may choose one, or none. They outlive what serves the weights. */
+  const iso_adapter *const *adapters;
+  int32_t n_adapters;
 } iso_model_graph_options;
 
 /* Names of a model graph's inputs and outputs; all indices are i32.
@@ -113,6 +131,9 @@ typedef struct iso_model_graph_options {
  * With `samples` also the operands of the sample op, its history one token long, and its output:
  *
  *   sample_parameters [R, 8] f32  sample_state [R, 4]  sample_history [R, 1]  tokens [R] (output)
+ *
+ * With adapters also adapters [A, 1]: of each row the number of its adapter, counted from 1, or 0
+ * for none. Steps in which A is 0 run as without adapters.
  *
  * States are "k_cache.<layer>" and "v_cache.<layer>", [pages, n_kv_heads, page_size, head_dim]. */
 ISO_MUST_CHECK ISO_API iso_status iso_model_build_graph(const iso_model *model,

@@ -68,6 +68,8 @@ typedef struct iso_plan_step {
   uint64_t workspace_offset, workspace_bytes;       /* in the device's arena */
   iso_plan_operand inputs[ISO_MAX_INPUTS];
   iso_plan_operand outputs[ISO_MAX_OUTPUTS];
+  /* LAUNCH: of inputs that may be another value (see iso_graph_otherwise()), that one's offset. */
+  uint64_t otherwise_offsets[ISO_MAX_INPUTS];
   uint32_t source_device; /* COPY */
   uint64_t copy_bytes;    /* COPY: at the bound */
 } iso_plan_step;
@@ -107,7 +109,7 @@ typedef struct iso_plan {
   uint64_t copy_bytes_total; /* across all COPY steps, at the bound */
   /* Where the host finds each value after a step: device and operand, indexed by value. Device -1:
    * nowhere, or for ISO_STORAGE_INPUT in the input block. Temporaries that are neither outputs nor
-   * kept are nowhere, as their place is used again. */
+   * kept are nowhere, as their place is used again; nor are views of either of two values. */
   int32_t *value_device;
   iso_plan_operand *value_operand;
 } iso_plan;

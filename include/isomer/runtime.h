@@ -32,6 +32,10 @@ typedef struct iso_runtime_options {
    * the options in force it is never NULL. */
   const char *activation;
   const char *cpu_affinity; /* CPUs for the CPU's threads, as in iso_device_options; or NULL */
+  /* Adapters of the model that sequences may name. Their weights are copied: they may be closed
+   * once the runtime is there, and the pointer is not kept. */
+  const iso_adapter *const *adapters;
+  int32_t n_adapters;
 } iso_runtime_options;
 
 /* Opens devices, plans, allocates and packs. Checks before loading that weights, cache and
@@ -51,6 +55,7 @@ typedef struct iso_batch_sequence {
   int32_t n_pages;
   bool all_logits; /* logits for every row; false: for the last row only */
   bool no_logits;  /* none: a prompt chunk that is not the last */
+  int32_t adapter; /* which of the options' changes the rows, counted from 1; 0: none */
 } iso_batch_sequence;
 
 /* Runs one step. Logit rows come in batch order. */

@@ -14,7 +14,8 @@ typedef enum iso_symbol {
   ISO_SYMBOL_TOKENS = 1,     /* T: token rows of this step, over all sequences */
   ISO_SYMBOL_SEQUENCES = 2,  /* S: sequences of this step */
   ISO_SYMBOL_LOGIT_ROWS = 3, /* R: rows whose logits are wanted */
-  ISO_SYMBOL_COUNT = 4
+  ISO_SYMBOL_ADAPTED_ROWS = 4, /* A: T where a row of this step has an adapter, else 0 */
+  ISO_SYMBOL_COUNT = 5
 } iso_symbol;
 
 typedef struct iso_dim {
