@@ -70,7 +70,7 @@ void iso_begin_object(const iso_job *job, const char *object, iso_json_writer *w
   iso_json_string(w, "id", job->id);
   iso_json_string(w, "object", object);
   iso_json_int(w, "created", (int64_t)job->created);
-  iso_json_string(w, "model", job->server->options.model_name);
+  iso_json_string(w, "model", iso_served_name(job->server, job->adapter));
   iso_json_string(w, "system_fingerprint", "isomer-" ISO_VERSION_STRING);
 }
 

@@ -63,7 +63,7 @@ static int32_t cut(float *vector, int32_t count, int32_t wanted) {
 static void write_result(iso_job *job, iso_json_writer *w) {
   iso_json_begin(w, NULL, '{');
   iso_json_string(w, "object", "list");
-  iso_json_string(w, "model", job->server->options.model_name);
+  iso_json_string(w, "model", iso_served_name(job->server, job->adapter));
   iso_json_begin(w, "data", '[');
   for (int i = 0; i < job->n_prompts; i++) {
     iso_part *part = &job->parts[i];

@@ -347,14 +347,6 @@ static void deliver_event(iso_letter *letter) {
 
 /* ---- From body to engine ---- */
 
-static bool check_model(const iso_job *job, iso_api_error *refusal) {
-  const char *wanted = job->fields.model, *served = job->server->options.model_name;
-  if (!wanted || strcmp(wanted, served) == 0)
-    return true;
-  return iso_refuse(refusal, 404, "model", "model_not_found",
-                    "the model '%.200s' is not served here; '%s' is", wanted, served);
-}
-
 static bool read_body(iso_job *job, iso_api_error *refusal) {
   iso_status status = ISO_OK;
   if (!iso_body_parse(job->body, job->body_length, &job->root, refusal))
@@ -365,7 +357,8 @@ static bool read_body(iso_job *job, iso_api_error *refusal) {
     return iso_body_refuse(status, ISO_BODY_MAX_VALUES, refusal);
   iso_fields_init(&job->fields);
   if (!iso_fields_read(job->root, job->format->body, &job->fields, refusal) ||
-      !check_model(job, refusal))
+      (job->fields.model &&
+       !iso_find_served(job->server, job->fields.model, &job->adapter, refusal)))
     return false;
   job->fields.stream |= job->always_stream;
   return job->format->prepare(job, refusal);
@@ -420,6 +413,7 @@ static bool submit(iso_job *job, iso_api_error *refusal) {
     iso_part *part = &job->parts[i];
     request.prompt = job->prompts[i].ids;
     request.n_prompt = job->prompts[i].count;
+    request.adapter = job->adapter;
     request.on_event = on_event;
     request.context = part;
     iso_status status = iso_engine_submit(job->server->engine, &request, &part->id);

@@ -80,6 +80,7 @@ struct iso_job {
   cJSON *root; /* until submitted, and with it what `fields` borrows from it */
   iso_fields fields;
   bool always_stream, stream, include_usage, base64;
+  int32_t adapter;  /* that "model" names; 0: the model alone */
   bool prompt_only; /* "max_tokens": 0: the prompt alone is answered */
   bool is_prepared;
   iso_api_error refusal;

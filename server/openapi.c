@@ -78,7 +78,7 @@ static void write_operation(iso_json_writer *w, const iso_route_row *route) {
     const char *status, *description;
   } refusals[] = {{"400", "The request is malformed, or asks for what is not there"},
                   {"403", "Another origin's page asked, or the name in Host is not the server's"},
-                  {"404", "Another model was asked for"},
+                  {"404", "A model was asked for that is not served"},
                   {"413", "The body is too large"},
                   {"415", "The body is not JSON"},
                   {"429", "The queue is full"},
@@ -137,7 +137,7 @@ static void write_operation(iso_json_writer *w, const iso_route_row *route) {
   for (size_t i = 0; post && i < sizeof refusals / sizeof *refusals; i++)
     write_response(w, refusals[i].status, refusals[i].description, "application/json", "Error");
   if (variable) {
-    write_response(w, "404", "Another model was asked for", "application/json", "Error");
+    write_response(w, "404", "A model was asked for that is not served", "application/json", "Error");
     write_response(w, "503", "Loading", "application/json", "Error");
   }
   if (route->access == ISO_ACCESS_KEYED)

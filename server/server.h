@@ -8,6 +8,9 @@ typedef struct iso_server_options {
   const char *host;
   int port;
   const char *model_name; /* what /v1/models calls the model */
+  /* What it calls the model with each of the engine's adapters, in their order. */
+  const char *const *adapter_names;
+  int n_adapters;
   size_t max_body;        /* bytes */
   int max_connections;
   double receive_seconds, idle_seconds; /* see iso_http_options */

@@ -61,6 +61,12 @@ void iso_write_refusal(iso_json_writer *writer, const iso_api_error *refusal);
 void iso_respond_json(iso_server *server, iso_exchange *exchange, int status,
                       iso_json_writer *writer);
 
+/* What clients call the model with an adapter, 0 being the model alone; and the other way around,
+ * where an unknown name is refused. */
+const char *iso_served_name(const iso_server *server, int32_t adapter);
+bool iso_find_served(const iso_server *server, const char *name, int32_t *out_adapter,
+                     iso_api_error *refusal);
+
 /* Finds the handler of a request and checks who asks. */
 void iso_route(iso_server *server, iso_exchange *exchange);
 

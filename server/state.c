@@ -63,13 +63,32 @@ void iso_handle_metrics(iso_server *server, iso_exchange *exchange) {
   free(text.data);
 }
 
-static void write_model(iso_server *server, iso_json_writer *w) {
+const char *iso_served_name(const iso_server *server, int32_t adapter) {
+  return adapter > 0 ? server->options.adapter_names[adapter - 1] : server->options.model_name;
+}
+
+bool iso_find_served(const iso_server *server, const char *name, int32_t *out_adapter,
+                     iso_api_error *refusal) {
+  for (int32_t i = 0; i <= server->options.n_adapters; i++)
+    if (strcmp(name, iso_served_name(server, i)) == 0) {
+      *out_adapter = i;
+      return true;
+    }
+  return iso_refuse(refusal, 404, "model", "model_not_found",
+                    "the model '%.200s' is not served here; '%s' is%s", name,
+                    server->options.model_name,
+                    server->options.n_adapters > 0 ? ", and what else /v1/models lists" : "");
+}
+
+static void write_model(iso_server *server, int32_t adapter, iso_json_writer *w) {
   const iso_engine_options *options = iso_engine_get_options(server->engine);
   iso_json_begin(w, NULL, '{');
-  iso_json_string(w, "id", server->options.model_name);
+  iso_json_string(w, "id", iso_served_name(server, adapter));
   iso_json_string(w, "object", "model");
   iso_json_int(w, "created", (int64_t)server->started);
   iso_json_string(w, "owned_by", "isomer");
+  if (adapter > 0)
+    iso_json_string(w, "parent", server->options.model_name);
   iso_json_int(w, "max_model_len", options->runtime.context);
   iso_json_end(w, '}');
 }
@@ -79,8 +98,8 @@ void iso_handle_models(iso_server *server, iso_exchange *exchange) {
   iso_json_begin(&w, NULL, '{');
   iso_json_string(&w, "object", "list");
   iso_json_begin(&w, "data", '[');
-  if (server->engine)
-    write_model(server, &w);
+  for (int32_t i = 0; server->engine && i <= server->options.n_adapters; i++)
+    write_model(server, i, &w);
   iso_json_end(&w, ']');
   iso_json_end(&w, '}');
   iso_respond_json(server, exchange, 200, &w);
@@ -105,18 +124,17 @@ static void decode_percent(char *text) {
 
 void iso_handle_model(iso_server *server, iso_exchange *exchange) {
   iso_api_error refusal;
+  int32_t adapter = 0;
   char *name = exchange->path + strlen("/v1/models/");
   decode_percent(name);
   if (!server->engine) {
     iso_refuse(&refusal, 503, NULL, "loading", "the model is being loaded");
     iso_respond_refusal(server, exchange, &refusal);
-  } else if (strcmp(name, server->options.model_name) != 0) {
-    iso_refuse(&refusal, 404, "model", "model_not_found",
-               "the model '%.200s' is not served here; '%s' is", name, server->options.model_name);
+  } else if (!iso_find_served(server, name, &adapter, &refusal)) {
     iso_respond_refusal(server, exchange, &refusal);
   } else {
     iso_json_writer w = {0};
-    write_model(server, &w);
+    write_model(server, adapter, &w);
     iso_respond_json(server, exchange, 200, &w);
   }
 }

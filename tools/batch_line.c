@@ -3,6 +3,7 @@
 #include "core/json.h"
 #include "core/spelling.h"
 #include "models/tokenizer/tokenizer.h"
+#include "tools/adapters.h"
 #include "tools/conversation.h"
 #include "tools/tool.h"
 #include <stdlib.h>
@@ -15,6 +16,7 @@ enum { MAX_DEPTH = 64, MAX_TOKENS = 1 << 30 };
 /* Names that a line may have; others are the caller's own, unless they look like one of these. */
 static const char *const names[] = {
     "prompt",
+    "model",
     "src",
     "messages",
     "max_tokens",
@@ -139,6 +141,23 @@ static iso_status read_stops(iso_batch_line *line, const iso_options *options) {
   return ISO_OK;
 }
 
+/* "model" chooses an adapter where there are any; without them it is the caller's own. */
+static iso_status read_model(iso_batch_line *line, const iso_options *options) {
+  const char *name = NULL;
+  if (options->lora.n == 0)
+    return ISO_OK;
+  ISO_TRY(iso_json_get_optional_string(line->root, "model", &name));
+  if (!name || iso_text_view_equals(iso_tool_name(options->model), name))
+    return ISO_OK;
+  for (int i = 0; i < options->lora.n; i++)
+    if (iso_text_view_equals(iso_tool_adapter_name(options, i), name)) {
+      line->request.adapter = i + 1;
+      return ISO_OK;
+    }
+  return iso_fail(ISO_ERROR_NOT_FOUND, "\"model\" is \"%.100s\", neither the model nor an adapter",
+                  name);
+}
+
 static iso_status read_schema(iso_engine *engine, iso_batch_line *line) {
   const cJSON *schema = cJSON_GetObjectItemCaseSensitive(line->root, "schema");
   if (!schema || cJSON_IsNull(schema))
@@ -225,6 +244,7 @@ iso_status iso_batch_line_read(iso_engine *engine, const iso_options *options,
   ISO_TRY(read_integers(out_line));
   ISO_TRY(read_floats(out_line));
   ISO_TRY(read_stops(out_line, options));
+  ISO_TRY(read_model(out_line, options));
   ISO_TRY(read_schema(engine, out_line));
   ISO_TRY(read_prompt(iso_engine_get_model(engine), options, out_line));
   out_line->choices = calloc((size_t)out_line->request.n, sizeof *out_line->choices);

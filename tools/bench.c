@@ -2,6 +2,7 @@
 
 #include "engine/runtime.h"
 #include "ops/sampling.h"
+#include "tools/adapters.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,7 +35,8 @@ static iso_batch_sequence sequence_at(const iso_bench *bench, int32_t sequence, 
                               .position = position,
                               .pages = bench->pages +
                                        (size_t)sequence * (size_t)bench->pages_per_sequence,
-                              .n_pages = bench->pages_per_sequence};
+                              .n_pages = bench->pages_per_sequence,
+                              .adapter = bench->options->lora.n > 0};
 }
 
 /* What generating does: the host gets tokens where the device draws them, else logits. */
@@ -202,6 +204,7 @@ static iso_status prepare(iso_bench *bench, const iso_bench_test *tests, int n_t
   iso_runtime_options base = {.context = (int32_t)context,
                               .max_tokens = bench->n_batch,
                               .max_sequences = (int32_t)sequences};
+  ISO_TRY(iso_tool_need_one_adapter(bench->options));
   ISO_TRY(iso_tool_create_runtime(bench->model, bench->options, &base, &bench->runtime));
   const iso_runtime_options *in_force = iso_runtime_get_options(bench->runtime);
   bench->pages_per_sequence = in_force->n_pages / (int32_t)sequences;

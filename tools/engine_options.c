@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "tools/adapters.h"
+
 static iso_status read_words(const iso_options *options, iso_engine_options *out) {
   if (strcmp(options->batching, "static") == 0)
     out->batching = ISO_BATCHING_STATIC;
@@ -54,5 +56,11 @@ iso_status iso_tool_create_engine(const iso_model *model, const iso_options *opt
   if (options->draft_model)
     ISO_TRY(iso_model_open(options->draft_model, NULL, out_draft));
   engine.draft_model = *out_draft;
-  return iso_engine_create(model, &engine, out_engine);
+  iso_adapter_list adapters;
+  ISO_TRY(iso_tool_open_adapters(model, options, &adapters));
+  engine.runtime.adapters = (const iso_adapter *const *)adapters.items;
+  engine.runtime.n_adapters = adapters.n;
+  iso_status status = iso_engine_create(model, &engine, out_engine);
+  iso_tool_close_adapters(&adapters);
+  return status;
 }

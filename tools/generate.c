@@ -1,4 +1,5 @@
 #include "tools/generate.h"
+#include "tools/adapters.h"
 #include "tools/engine_options.h"
 #include "tools/tool.h"
 
@@ -35,6 +36,7 @@ static iso_flow on_event(void *context, const iso_event *event) {
 iso_status iso_tool_create_single_engine(const iso_model *model, const iso_options *options,
                                          iso_model **out_draft, iso_engine **out_engine) {
   iso_options single = *options;
+  ISO_TRY(iso_tool_need_one_adapter(options));
   single.max_sequences = 1;
   single.memory_utilization = 1; /* of which one context is taken */
   iso_progress_bar bar;
@@ -56,6 +58,7 @@ iso_status iso_tool_generate(iso_engine *engine, const iso_options *options, con
                          .sampling = generation->sampling,
                          .max_tokens = iso_tool_max_tokens(options),
                          .stop = options->stop.items,
+                         .adapter = options->lora.n > 0,
                          .n_stop = options->stop.n,
                          .on_event = on_event,
                          .context = &self};

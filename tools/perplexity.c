@@ -1,6 +1,7 @@
 /* Perplexity as llama.cpp measures it: the text's tokens in windows of the context, each with an
  * empty cache and BOS as its first token where the model has one; the first half of a window is
  * context only, the second is scored. So numbers compare with llama.cpp's at equal -c. */
+#include "tools/adapters.h"
 #include "tools/tool.h"
 
 #include "models/tokenizer/tokenizer.h"
@@ -20,6 +21,7 @@ enum {
 typedef struct scorer {
   iso_runtime *runtime;
   int32_t window, n_batch, bos_id; /* bos_id -1: the model takes none */
+  int32_t adapter; /* of all rows; 0: none */
   int32_t *pages, n_pages;
   int32_t *tokens;           /* of the window */
   double loss, squared_loss; /* sums of -log p and its square */
@@ -62,7 +64,8 @@ static iso_status score_window(scorer *self) {
                                .pages = self->pages,
                                .n_pages = self->n_pages,
                                .all_logits = scored,
-                               .no_logits = !scored};
+                               .no_logits = !scored,
+                               .adapter = self->adapter};
     if (iso_tool_interrupted())
       return iso_fail(ISO_ERROR_CANCELLED, "interrupted");
     ISO_TRY(iso_runtime_step(self->runtime, &rows, 1));
@@ -125,9 +128,11 @@ static iso_status run(const iso_options *options, const iso_model *model, const 
                       size_t n_ids) {
   const iso_tokenizer *tokenizer = iso_model_get_tokenizer(model);
   scorer self = {.window = options->context ? (int32_t)options->context : DEFAULT_CONTEXT,
+                 .adapter = options->lora.n > 0,
                  .n_batch = options->batch_size ? (int32_t)options->batch_size : DEFAULT_BATCH,
                  .bos_id =
                      iso_tokenizer_adds_bos(tokenizer) ? iso_tokenizer_bos_id(tokenizer) : -1};
+  ISO_TRY(iso_tool_need_one_adapter(options));
   int64_t n_windows = (int64_t)(n_ids / (size_t)self.window);
   if (self.window < 4 || n_windows < 1)
     return iso_fail(ISO_ERROR_INVALID_ARGUMENT,

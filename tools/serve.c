@@ -1,3 +1,4 @@
+#include "tools/adapters.h"
 #include "tools/config_file.h"
 #include "tools/engine_options.h"
 #include "tools/tool.h"
@@ -19,7 +20,7 @@ typedef struct serving {
   const char *keys[MAX_KEYS];
   int n_keys;
   char *key_text; /* of --api-key-file */
-  char name[256];
+  char *names[1 + ISO_MAX_LIST]; /* of the model, then of its adapters */
 } serving;
 
 static iso_status load(void *context, iso_engine **out_engine) {
@@ -56,19 +57,23 @@ static iso_status read_keys(serving *self) {
   return ISO_OK;
 }
 
-/* The file's or folder's name, without its end: "models/Qwen3-0.6B-Q8_0.gguf" is Qwen3-0.6B-Q8_0.
- */
-static void name_model(serving *self) {
-  const char *path = self->options->model;
-  size_t length = strlen(path);
-  while (length > 1 && path[length - 1] == '/')
-    length--;
-  size_t start = length;
-  while (start > 0 && path[start - 1] != '/')
-    start--;
-  if (length - start > 5 && strncmp(path + length - 5, ".gguf", 5) == 0)
-    length -= 5;
-  snprintf(self->name, sizeof self->name, "%.*s", (int)(length - start), path + start);
+static iso_status name_models(serving *self) {
+  const iso_options *options = self->options;
+  const char *given = options->served_model_name;
+  for (int i = 0; i <= options->lora.n; i++) {
+    iso_text_view name = i > 0    ? iso_tool_adapter_name(options, i - 1)
+                         : given ? (iso_text_view){given, strlen(given)}
+                                 : iso_tool_name(options->model);
+    self->names[i] = strndup(name.data, name.length);
+    if (!self->names[i])
+      return iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory to serve");
+    if (i > 0 && strcmp(self->names[i], self->names[0]) == 0)
+      return iso_fail(ISO_ERROR_INVALID_ARGUMENT,
+                      "an adapter is called \"%s\", as the model is; give it another name, as "
+                      "--lora NAME=PATH",
+                      self->names[i]);
+  }
+  return ISO_OK;
 }
 
 static iso_status serve(serving *self) {
@@ -77,7 +82,9 @@ static iso_status serve(serving *self) {
   const iso_server_options server = {
       .host = options->host,
       .port = (int)options->port,
-      .model_name = options->served_model_name ? options->served_model_name : self->name,
+      .model_name = self->names[0],
+      .adapter_names = (const char *const *)self->names + 1,
+      .n_adapters = options->lora.n,
       .max_body = (size_t)options->max_body << 20,
       .max_connections = (int)options->max_connections,
       .receive_seconds = options->receive_timeout,
@@ -108,8 +115,9 @@ static iso_status run(iso_options *options) {
   if (!self)
     return iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory to serve");
   self->options = options;
-  name_model(self);
-  iso_status status = read_keys(self);
+  iso_status status = name_models(self);
+  if (status == ISO_OK)
+    status = read_keys(self);
   if (status == ISO_OK) {
     iso_config_print(ISO_COMMAND_SERVE, options, stderr);
     status = serve(self);
@@ -118,6 +126,8 @@ static iso_status run(iso_options *options) {
   iso_model_close(self->draft);
   iso_model_close(self->model);
   free(self->key_text);
+  for (int i = 0; i <= ISO_MAX_LIST; i++)
+    free(self->names[i]);
   free(self);
   return status;
 }

@@ -3,6 +3,7 @@
 #include "core/file.h"
 #include "core/log.h"
 #include "core/progress.h"
+#include "tools/adapters.h"
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -41,7 +42,13 @@ iso_status iso_tool_create_runtime(const iso_model *model, const iso_options *op
   iso_progress_bar_begin(&bar, stderr);
   runtime.progress = iso_progress_bar_update;
   runtime.progress_context = &bar;
-  ISO_TRY(iso_runtime_create(model, &runtime, out_runtime));
+  iso_adapter_list adapters;
+  ISO_TRY(iso_tool_open_adapters(model, options, &adapters));
+  runtime.adapters = (const iso_adapter *const *)adapters.items;
+  runtime.n_adapters = adapters.n;
+  iso_status status = iso_runtime_create(model, &runtime, out_runtime);
+  iso_tool_close_adapters(&adapters);
+  ISO_TRY(status);
   if (options->verbose)
     fprintf(stderr, "%s\n", iso_runtime_describe(*out_runtime));
   return ISO_OK;
