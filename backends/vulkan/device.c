@@ -194,6 +194,8 @@ static bool examine(const vulkan_api *api, vulkan_facts *facts, char *out_reason
   if (!missing && (!(v11.subgroupSupportedStages & VK_SHADER_STAGE_COMPUTE_BIT) ||
                    (v11.subgroupSupportedOperations & needed) != needed))
     missing = "subgroup arithmetic in compute shaders";
+  if (!missing && v11.subgroupSize < VULKAN_LEAST_SUBGROUP)
+    missing = "subgroups of 4";
   facts->most_invocations = properties.properties.limits.maxComputeWorkGroupInvocations;
   if (facts->most_invocations > properties.properties.limits.maxComputeWorkGroupSize[0])
     facts->most_invocations = properties.properties.limits.maxComputeWorkGroupSize[0];

@@ -119,7 +119,7 @@ iso_status vulkan_pipelines_create(iso_device *device) {
 
 void vulkan_pipelines_destroy(iso_device *device) {
   const vulkan_api *api = &device->api;
-  if (device->cache && device->n_pipelines > 0)
+  if (device->cache && device->n_pipelines > 0 && !device->is_hung)
     vulkan_cache_save(device);
   for (uint32_t i = 0; device->pipelines && i < N_CHAINS; i++)
     for (vulkan_pipeline *p = device->pipelines[i], *next; p; p = next) {

@@ -122,8 +122,13 @@ extern const iso_queue_table vulkan_queue_table;
 
 /* ---- Pipelines ---------------------------------------------------------------------------- */
 
-/* What every device has, or is refused for. */
-enum { VULKAN_LEAST_SHARED_BYTES = 32768, VULKAN_LEAST_INVOCATIONS = 256 };
+/* What every device has, or is refused for. Shaders keep a number for each subgroup of a workgroup,
+ * and have room for as many as there are of 4 invocations. */
+enum {
+  VULKAN_LEAST_SHARED_BYTES = 32768,
+  VULKAN_LEAST_INVOCATIONS = 256,
+  VULKAN_LEAST_SUBGROUP = 4
+};
 
 enum { VULKAN_MAX_CONSTANTS = 16, VULKAN_PUSH_BYTES = 128 };
 

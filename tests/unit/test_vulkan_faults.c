@@ -229,6 +229,9 @@ static void test_features_absent(void **state) {
   fake->properties11.subgroupSupportedOperations = VK_SUBGROUP_FEATURE_BASIC_BIT;
   expect_refused("subgroup arithmetic");
   reset();
+  fake->properties11.subgroupSize = 2;
+  expect_refused("no subgroups of 4");
+  reset();
   fake->properties.limits.maxComputeWorkGroupInvocations = 128;
   expect_refused("workgroups of 256");
   reset();
