@@ -1,16 +1,23 @@
 #!/usr/bin/env python3
-"""Load on servers that speak OpenAI's completions API: time to the first token, between tokens,
-throughput, percentiles; several servers side by side.
+"""Load on servers that speak OpenAI's API: time to the first token, between tokens, throughput,
+percentiles; several servers side by side.
 
-    bench/serve.py isomer=http://127.0.0.1:8000 --concurrency 64 --requests 256 --lengths 512:128
+    bench/serve.py
+    bench/serve.py http://127.0.0.1:8000 --concurrency 64 --requests 256 --lengths 512:128
+    bench/serve.py https://api.example.com/v1 --chat --model NAME     # OPENAI_API_KEY is sent
     bench/serve.py 'isomer=build/release/isomer serve m.gguf -c 4096 --port {port}' \\
         'llama-server=llama-server -m m.gguf -c 65536 -np 16 --port {port}' \\
         --rate 4 --requests 200 --lengths chat --output bench/results/serve
+
+Without servers, `isomer serve` of SmolLM2 (or --gguf) is started, and beside it llama-server where PATH
+has one; the table goes to serve.md, the plot to serve.svg.
 
 Closed loop (--concurrency N): N clients, each of which asks again as soon as it is answered. Open
 loop (--rate R): requests come at random, R a second on average, however long answers take. Servers
 are asked one after another, with the same requests in the same order; a command with {port} in it is
 started, waited for and ended. Give them the same model, threads and context, and let nothing else run.
+Answers are as long as asked for by "ignore_eos"; to a server that refuses it (OpenAI's own does) requests go
+without, answers end where they end, and it is said.
 --idle N holds N connections open beside the load, and measures what they cost a server that was
 started."""
 import argparse
@@ -18,12 +25,20 @@ import asyncio
 import json
 import math
 import multiprocessing
+import os
 import random
+import re
+import shutil
+import ssl
+import subprocess
 import sys
 import time
 import urllib.parse
 
+import machine
 import servers
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 WORDS = ("the of and to in is that it was for on are as with his they at be this have from or one had by word but not "
          "what all were we when your can said there use an each which she do how their if will up other about out many "
@@ -79,6 +94,9 @@ class Unchunk:
         return b"".join(body)
 
 
+TEXTS = b'"text":"', b'"content":"', b'"reasoning_content":"'  # of completions; of chats
+
+
 def read_event(line, now, outcome):
     """Most events are one token each; a client that parsed them whole would be slower than a GPU."""
     if b'"error"' in line or b'"usage":{' in line or b'"usage": {' in line:
@@ -88,33 +106,39 @@ def read_event(line, now, outcome):
         if event.get("usage"):
             outcome.n_prompt = event["usage"]["prompt_tokens"]
             outcome.n_output = event["usage"]["completion_tokens"]
-    elif b'"text":"' in line and b'"text":""' not in line:
+    elif any(name in line and name + b'"' not in line for name in TEXTS):
         outcome.times.append(now)
 
 
 async def ask(server, body, outcome):
-    url = urllib.parse.urlsplit(server)
+    url = urllib.parse.urlsplit(servers.base(server))
+    path = url.path + ("/chat/completions" if "messages" in body else "/completions")
+    tls = ssl.create_default_context() if url.scheme == "https" else None
+    text = json.dumps(body)
+    head = {"Host": url.netloc.rpartition("@")[2], "Content-Type": "application/json", "Connection": "close",
+            "Content-Length": len(text), **servers.key_header()}
     outcome.start = time.perf_counter()
     try:
-        reader, writer = await asyncio.open_connection(url.hostname, url.port or 80, limit=1 << 22)
-        text = json.dumps(body).encode()
-        writer.write(b"POST %s/v1/completions HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nConnection: close\r\n"
-                     b"Content-Length: %d\r\n\r\n%s" % (url.path.rstrip("/").encode(), url.netloc.encode(), len(text), text))
+        reader, writer = await asyncio.open_connection(url.hostname, url.port or (443 if tls else 80), limit=1 << 22, ssl=tls)
+        writer.write((f"POST {path} HTTP/1.1\r\n" + "".join(f"{name}: {value}\r\n" for name, value in head.items())
+                      + "\r\n" + text).encode())
         status = await reader.readline()
         chunked = False
         while (line := await reader.readline()) not in (b"\r\n", b""):
             chunked |= line.lower().startswith(b"transfer-encoding: chunked")
-        if b" 200 " not in status or not chunked:
-            raise RuntimeError(f"{status.decode().strip()}: {(await reader.read(300)).decode(errors='replace')}")
-        unchunk, rest = Unchunk(), b""
+        if b" 200 " not in status:
+            raise RuntimeError(f"{status.decode().strip()}: {(await reader.read(600)).decode(errors='replace')}")
+        unchunk, rest, is_done = Unchunk(), b"", False
         while not unchunk.is_over and (data := await reader.read(1 << 16)):
             now = time.perf_counter()
-            *lines, rest = (rest + unchunk.feed(data)).replace(b'": "', b'":"').split(b"\n")
+            *lines, rest = (rest + (unchunk.feed(data) if chunked else data)).replace(b'": "', b'":"').split(b"\n")
             for line in lines:
                 if line.startswith(b"data: {"):
                     read_event(line, now, outcome)
-        if not unchunk.is_over:
+                is_done |= line.startswith(b"data: [DONE]")
+        if not is_done:
             raise RuntimeError("the answer broke off")
+        outcome.n_output = outcome.n_output or len(outcome.times)  # of servers that tell no usage
         writer.close()
     except (OSError, RuntimeError, ValueError) as error:
         outcome.error = f"{type(error).__name__}: {error}"
@@ -129,11 +153,36 @@ def make_bodies(options):
         n_prompt, n_output = lengths.draw(rng)
         prompt = ([rng.randrange(1, options.vocabulary) for _ in range(n_prompt)] if options.vocabulary
                   else " ".join([str(number), *rng.choices(WORDS, k=n_prompt - 1)]))
-        bodies.append({"prompt": prompt, "max_tokens": n_output,
+        bodies.append({**prompt_of(prompt, options), "max_tokens": n_output,
                        "temperature": 0, "ignore_eos": True, "stream": True, "stream_options": {"include_usage": True}})
-        if options.model:
-            bodies[-1]["model"] = options.model
     return bodies
+
+
+def prompt_of(text, options):
+    return {"messages": [{"role": "user", "content": text}]} if options.chat else {"prompt": text}
+
+
+def adapt(server, name, bodies, options):
+    """Warms a server up; the bodies as it takes them, and what had to change. Servers differ in what they refuse."""
+    model = options.model or servers.only_model(server)
+    bodies = [{"model": model, **body} for body in bodies]
+    changes = []
+    while True:
+        warm = {**bodies[0], **prompt_of("warm up", options)}
+        limit = "max_tokens" if "max_tokens" in warm else "max_completion_tokens"
+        outcomes = asyncio.run(closed_loop(server, [{**warm, limit: 8}] * 2, 2))
+        error = outcomes[0].error or outcomes[1].error
+        if not error:
+            break
+        if "ignore_eos" in error and "ignore_eos" in warm:
+            bodies = [{key: value for key, value in body.items() if key != "ignore_eos"} for body in bodies]
+            changes.append(f"{name} refuses ignore_eos: its answers end where they end")
+        elif "max_completion_tokens" in error and "max_tokens" in warm:
+            bodies = [{("max_completion_tokens" if key == "max_tokens" else key): value for key, value in body.items()}
+                      for body in bodies]
+        else:
+            sys.exit(f"{name} does not answer: {error}")
+    return bodies, changes
 
 
 async def closed_loop(server, bodies, concurrency):
@@ -220,9 +269,38 @@ def table(results):
     return "\n".join(lines)
 
 
+def default_servers(options):
+    """Isomer of this source tree, and llama-server where PATH has one, with the same model, context and threads."""
+    builds = [os.environ.get("ISOMER_BIN", ""), os.path.join(ROOT, "build", "release", "isomer"), shutil.which("isomer") or ""]
+    binary = next((path for path in builds if os.access(path, os.X_OK)), None)
+    if not binary:
+        sys.exit("there is no isomer to measure: scripts/build builds one, or name servers")
+    model = options.gguf
+    if not model:
+        model = subprocess.run([os.path.join(ROOT, "scripts", "fetch-model"), "smollm2"], stdout=subprocess.PIPE, text=True,
+                               check=True).stdout.splitlines()[-1]
+    n, context, threads = max(options.concurrency, 16), 4096, machine.physical_cores()
+    found = [f"isomer={binary} serve {model} -c {context} -t {threads} --access-log none --port {{port}}"]
+    if shutil.which("llama-server"):
+        found.append(f"llama-server=llama-server -m {model} -c {n * context} -np {n} -t {threads} -tb {threads} --port {{port}}")
+    return found
+
+
+def name_and_place(text):
+    """NAME=URL or NAME=COMMAND; of a lone URL the name is its host."""
+    name, equals, what = text.partition("=")
+    if text.startswith(("http://", "https://")):
+        name, what = urllib.parse.urlsplit(text).netloc, text
+    elif not equals or not (what.startswith(("http://", "https://")) or "{port}" in what):
+        sys.exit(f"a server is NAME=URL, or NAME=COMMAND with {{port}} in it, not: {text}")
+    return name, what
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("servers", nargs="+", metavar="NAME=URL|COMMAND")
+    parser.add_argument("servers", nargs="*", metavar="NAME=URL|COMMAND")
+    parser.add_argument("--gguf", metavar="MODEL", help="model of the servers that are started where none is named (SmolLM2)")
+    parser.add_argument("--chat", action="store_true", help="ask /v1/chat/completions and not /v1/completions")
     parser.add_argument("--requests", type=int, default=128)
     loop = parser.add_mutually_exclusive_group()
     loop.add_argument("--concurrency", type=int, default=16, help="clients of the closed loop (16)")
@@ -233,28 +311,32 @@ def main():
     parser.add_argument("--processes", type=int, default=1,
                         help="that clients are spread over, for servers faster than one can follow (1)")
     parser.add_argument("--idle", type=int, default=0, help="connections that are open and do nothing")
-    parser.add_argument("--model", help="the name that requests give")
+    parser.add_argument("--model", help="the name that requests give; without it the one that the server tells")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--output", help="write OUTPUT.md, OUTPUT.json and, with matplotlib, OUTPUT.svg")
+    parser.add_argument("--output", help="write OUTPUT.md, OUTPUT.json and OUTPUT.svg (serve, where no server is named)")
     options = parser.parse_args()
+    if options.chat and options.vocabulary:
+        parser.error("chats are made of words: --chat and --vocabulary do not go together")
+    options.output = options.output or (None if options.servers else "serve")
+    if options.output:
+        import plot  # says now, and not after the load, that it needs matplotlib
     bodies = make_bodies(options)
-    results = {}
-    for server in options.servers:
-        name, _, what = server.partition("=")
+    results, notes = {}, []
+    for name, what in map(name_and_place, options.servers or default_servers(options)):
         with servers.running(what) as (url, pid):
-            warm = dict(bodies[0], prompt="warm up", max_tokens=8)
-            asyncio.run(closed_loop(url, [warm, warm], 2))
+            its_bodies, changes = adapt(url, name, bodies, options)
+            shown = re.sub(r"(^| )/\S*/", r"\1", what)  # where files lie on this machine is nobody's business
+            notes += [f"- {name}: `{shown}`", *(f"- {change}" for change in changes)]
             with servers.idle_connections(url, options.idle, pid) as cost:
-                results[name] = {**summarise(load(url, bodies, options)), **cost}
+                results[name] = {**summarise(load(url, its_bodies, options)), **cost}
     kind = f"{options.rate:g} requests a second" if options.rate else f"{options.concurrency} clients"
-    text = f"{options.requests} requests, {kind}, lengths {options.lengths}\n\n{table(results)}\n"
+    text = f"{options.requests} requests, {kind}, lengths {options.lengths}\n\n{table(results)}\n\n" + "\n".join(notes) + "\n"
     print(text)
     if options.output:
         with open(options.output + ".md", "w") as out:
-            out.write(f"# Serving\n\n{text}\n![times]({options.output.rsplit('/', 1)[-1]}.svg)\n")
+            out.write(f"# Serving\n\n{machine.describe()}\n\n{text}\n![times]({options.output.rsplit('/', 1)[-1]}.svg)\n")
         with open(options.output + ".json", "w") as out:
             json.dump(results, out)
-        import plot
         plot.distributions(options.output + ".svg", [
             (name + ", ms", {server: [v * 1e3 for v in r[key]] for server, r in results.items()}) for key, name in TIMES])
 

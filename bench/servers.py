@@ -12,25 +12,45 @@ import time
 import urllib.parse
 
 
-def answers(url):
-    """Whether models are told, as OpenAI's API does once a server is ready."""
-    where = urllib.parse.urlsplit(url)
-    connection = http.client.HTTPConnection(where.hostname, where.port, timeout=5)
+def base(url):
+    """The address of the API: where a server is named by its own, that with /v1."""
+    url = url.rstrip("/")
+    return url if url.endswith("/v1") else url + "/v1"
+
+
+def key_header():
+    """What OpenAI's clients send too."""
+    key = os.environ.get("OPENAI_API_KEY")
+    return {"Authorization": f"Bearer {key}"} if key else {}
+
+
+def models(url):
+    """Ids of the models that a server tells; none while it is not ready."""
+    where = urllib.parse.urlsplit(base(url))
+    kind = http.client.HTTPSConnection if where.scheme == "https" else http.client.HTTPConnection
+    connection = kind(where.hostname, where.port, timeout=30)
     try:
-        connection.request("GET", where.path.rstrip("/") + "/v1/models")
+        connection.request("GET", where.path + "/models", headers=key_header())
         response = connection.getresponse()
-        return response.status == 200 and bool(json.loads(response.read()).get("data"))
-    except (OSError, ValueError, http.client.HTTPException):
-        return False
+        return [model["id"] for model in json.loads(response.read())["data"]] if response.status == 200 else []
+    except (OSError, ValueError, KeyError, TypeError, http.client.HTTPException):
+        return []
     finally:
         connection.close()
+
+
+def only_model(url):
+    found = models(url)
+    if len(found) != 1:
+        sys.exit(f"{url} tells {len(found)} models; give one of them with --model: {', '.join(found[:8])}")
+    return found[0]
 
 
 @contextlib.contextmanager
 def running(server):
     """The address of a server, and its process's id where it was started here: `server` is an address, or a
     command with {port} in it."""
-    if server.startswith("http://"):
+    if server.startswith(("http://", "https://")):
         yield server, None
         return
     with socket.socket() as probe:
@@ -41,7 +61,7 @@ def running(server):
         try:
             url = f"http://127.0.0.1:{port}"
             end = time.monotonic() + 600
-            while not answers(url):
+            while not models(url):
                 if process.poll() is not None or time.monotonic() > end:
                     sys.exit(f"the server does not start: {server}")
                 time.sleep(0.1)

@@ -21,6 +21,8 @@ class Other(http.server.BaseHTTPRequestHandler):
     """Streams "x" as often as asked, two milliseconds apart; every tenth answer breaks off."""
     protocol_version = "HTTP/1.1"
     count = 0
+    is_strict = False  # like OpenAI's own: keys, no ignore_eos, no max_tokens of chats; and an answer that ends with its connection
+    asked = []
 
     def log_message(self, *arguments):
         pass
@@ -29,8 +31,35 @@ class Other(http.server.BaseHTTPRequestHandler):
         text = b"data: " + (event if isinstance(event, bytes) else json.dumps(event).encode()) + b"\n\n"
         self.wfile.write(b"%x\r\n%s\r\n" % (len(text), text))
 
+    def answer(self, status, body):
+        text = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    def do_GET(self):
+        self.answer(200 if self.path == "/v1/models" else 404, {"data": [{"id": "other-model"}]})
+
+    def stream_strictly(self, body):
+        if self.headers["Authorization"] != "Bearer sesame":
+            return self.answer(401, {"error": {"message": "no key"}})
+        for name in "ignore_eos", "max_tokens":
+            if name in body:
+                return self.answer(400, {"error": {"message": f"no {name}; use max_completion_tokens" if name == "max_tokens" else name}})
+        Other.asked.append((self.path, body))
+        self.send_response(200)
+        self.send_header("Connection", "close")
+        self.end_headers()
+        for _ in range(body["max_completion_tokens"] // 2):
+            self.wfile.write(b'data: {"choices": [{"index": 0, "delta": {"content": "x"}}]}\n\n')
+        self.wfile.write(b"data: [DONE]\n\n")
+        self.close_connection = True
+
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if Other.is_strict:
+            return self.stream_strictly(body)
         Other.count += 1
         breaks = Other.count % 10 == 5
         self.send_response(200)
@@ -70,8 +99,8 @@ class Bench(unittest.TestCase):
         cls.server.shutdown()
         cls.server.server_close()
 
-    def bench(self, *arguments, code=0):
-        done = subprocess.run([self.python, BENCH, *arguments], capture_output=True, text=True, timeout=120)
+    def bench(self, *arguments, code=0, **options):
+        done = subprocess.run([self.python, BENCH, *arguments], capture_output=True, text=True, timeout=120, **options)
         self.assertEqual(done.returncode, code, done.stdout + done.stderr)
         return done.stdout + done.stderr
 
@@ -104,6 +133,35 @@ class Bench(unittest.TestCase):
             shown = self.bench(self.isomer, "--requests", "12", "--rate", "40", "--lengths", lengths, "--vocabulary", "250")
             self.assertIn("| requests answered | 12 |", shown)
             self.assertIn("40 requests a second", shown)
+
+    def test_one_command_measures_and_plots(self):
+        """Without a server the one of this build is started; the table and the plot lie where one stands."""
+        with tempfile.TemporaryDirectory() as folder:
+            shown = self.bench("--gguf", tiny_model(), "--requests", "8", "--concurrency", "2", "--lengths", "10:6", cwd=folder,
+                               env={**os.environ, "ISOMER_BIN": isomer.BINARY, "PATH": "/usr/bin:/bin"})
+            text = pathlib.Path(folder, "serve.md").read_text()
+            self.assertIn("| requests answered | 8 |", shown)
+            for part in ("| output tokens/s |", "| first token, p99, ms |", "- isomer: `isomer serve tiny.gguf -c 4096 -t ", "cores", "serve.svg"):
+                self.assertIn(part, text)
+            self.assertIn("<svg", pathlib.Path(folder, "serve.svg").read_text())
+
+    def test_servers_of_another_kind(self):
+        """Keys, chats, fields refused, no usage, and an answer in one piece: OpenAI's API as others have it."""
+        Other.is_strict = True
+        try:
+            url, environment = self.other.partition("=")[2], {**os.environ, "OPENAI_API_KEY": "sesame"}
+            for where in (url, url + "/v1"):
+                Other.asked.clear()
+                shown = self.bench(where, "--chat", "--requests", "4", "--concurrency", "2", "--lengths", "9:8", env=environment)
+                self.assertIn("| requests answered | 4 |", shown)
+                self.assertIn("refuses ignore_eos", shown)
+                self.assertEqual({path for path, _ in Other.asked}, {"/v1/chat/completions"})
+                self.assertEqual({body["model"] for _, body in Other.asked}, {"other-model"})
+                self.assertEqual(len(Other.asked[-1][1]["messages"][0]["content"].split()), 9)
+            self.assertIn("no key", self.bench(url, "--chat", code=1, env={**os.environ, "OPENAI_API_KEY": "x"}))
+            self.assertIn("{port}", self.bench("isomer serve model.gguf", code=1))
+        finally:
+            Other.is_strict = False
 
     def test_a_server_that_does_not_start_is_said(self):
         shown = self.bench(f"isomer={isomer.BINARY} serve /no/such/model --port {{port}}", code=1)
