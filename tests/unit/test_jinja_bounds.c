@@ -97,6 +97,46 @@ static void test_endless_work_is_stopped(void **state) {
   }
 }
 
+/* Work whose pieces seem to be nothing: each of these does some 10^8 of them and more for few
+ * nodes, so that only paying for the pieces stops it. */
+static void test_small_work_is_counted(void **state) {
+  (void)state;
+#define OFTEN(body) "{% for i in range(5000) %}{% if " body " %}{% endif %}{% endfor %}"
+#define LIST "{% set l = range(50000)|list %}{% set m = range(50000)|list %}"
+#define TEXT "{% set s = 'x' * 1000 * 1000 %}{% set t = s ~ 'a' %}{% set u = s ~ 'b' %}"
+  static const char *const templates[] = {
+      LIST OFTEN("l == m"),
+      LIST OFTEN("l < m"),
+      LIST OFTEN("l|sum"),
+      LIST OFTEN("l|reject|list"),
+      "{% set l = [''] * 50000 %}" OFTEN("l|join"),
+      "{% set l = [''] * 50000 %}" OFTEN("''.join(l)"),
+      TEXT OFTEN("t == u"),
+      TEXT OFTEN("t < u"),
+      TEXT OFTEN("u.removeprefix(t)"),
+      TEXT OFTEN("t.islower()"),
+      TEXT OFTEN("t is lower"),
+      TEXT OFTEN("'z'.strip(t)"),
+      TEXT "{% set d = {t: 1, s ~ 'c': 1, s ~ 'd': 1} %}" OFTEN("u in d"),
+      TEXT "{% set p = 'n.' * 100000 ~ 'n' %}{% set n = namespace() %}{% set n.n = n %}"
+           "{% set o = [n] %}" OFTEN("o|map(attribute=p)|list"),
+      "{% set n = namespace() %}{% set n.n = n %}{% set f = '{0' ~ '.n' * 100000 ~ '.z!s}' %}"
+      "{% set n.z = 1 %}" OFTEN("f.format(n)"),
+      "{% set t = (1,) * 1000 %}{% set t = (t,) * 1000 %}{% set t = (t,) * 1000 %}{{ t in {} }}",
+      "{% set l = [0.1234567890123456] * 5000 %}" OFTEN("l|string"),
+  };
+#undef OFTEN
+#undef LIST
+#undef TEXT
+  for (size_t i = 0; i < sizeof templates / sizeof *templates; i++) {
+    char *text;
+    iso_status status = render(templates[i], (iso_chat_limits){.steps = 4000000}, &text);
+    free(text);
+    if (status != ISO_ERROR_LIMIT)
+      fail_msg("%s: %s", templates[i], status == ISO_OK ? "done" : iso_status_message());
+  }
+}
+
 static void test_limits_are_the_caller_s(void **state) {
   (void)state;
   char *text;
@@ -324,6 +364,7 @@ static void test_threads_share_a_template(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_endless_work_is_stopped),
+      cmocka_unit_test(test_small_work_is_counted),
       cmocka_unit_test(test_limits_are_the_caller_s),
       cmocka_unit_test(test_deep_source_is_refused),
       cmocka_unit_test(test_long_chains),

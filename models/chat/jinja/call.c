@@ -31,7 +31,7 @@ static uint32_t find_parameter(const char *parameters, iso_jinja_value name) {
   uint32_t position = 0;
   for (const char *p = parameters; *p; position++) {
     size_t length = strcspn(p, " ");
-    if (length == name.length && memcmp(p, name.string, length) == 0)
+    if (*p != '/' && length == name.length && memcmp(p, name.string, length) == 0)
       return position;
     p += length + (p[length] == ' ');
   }
@@ -139,36 +139,55 @@ iso_status iso_jinja_call_value(iso_jinja_session *session, iso_jinja_value call
   }
 }
 
-static iso_jinja_value take_keyword(const iso_jinja_arguments *arguments, iso_jinja_value name,
-                                    bool *taken) {
+/* Takes the keyword argument `name`; absent if there is none. */
+static iso_status take_keyword(iso_jinja_session *session, const iso_jinja_arguments *arguments,
+                               iso_jinja_value name, bool *taken, iso_jinja_value *out_value) {
+  *out_value = (iso_jinja_value){.kind = ISO_JINJA_ABSENT};
+  ISO_TRY(iso_jinja_spend(session, (1 + name.length / 64) * arguments->keyword_count / 8));
   for (uint32_t i = 0; i < arguments->keyword_count; i++) {
-    if (iso_jinja_same_text(arguments->keywords[i].name, name)) {
-      taken[i] = true;
-      return arguments->keywords[i].value;
-    }
+    if (!iso_jinja_same_text(arguments->keywords[i].name, name))
+      continue;
+    taken[i] = true;
+    *out_value = arguments->keywords[i].value;
+    break;
   }
-  return (iso_jinja_value){.kind = ISO_JINJA_ABSENT};
+  return ISO_OK;
 }
 
 /* Gives the macro's parameters their values in the current scope. */
 static iso_status bind_macro(iso_jinja_session *session, const iso_jinja_node *node,
                              const iso_jinja_arguments *arguments) {
-  bool *taken; /* per keyword */
-  ISO_JINJA_NEW(session, taken, arguments->keyword_count + 1);
+  bool *taken, *is_missing, names_caller = false; /* per keyword, per parameter */
   uint32_t position = 0;
+  for (const iso_jinja_node *p = node->items; p; p = p->next)
+    position++;
+  ISO_JINJA_NEW(session, taken, arguments->keyword_count + 1);
+  ISO_JINJA_NEW(session, is_missing, position + 1);
+  position = 0;
   for (const iso_jinja_node *p = node->items; p; p = p->next, position++) {
-    iso_jinja_value value = position < arguments->positional_count
-                                ? arguments->positional[position]
-                                : take_keyword(arguments, p->value, taken);
-    if (value.kind == ISO_JINJA_ABSENT && p->first)
-      ISO_TRY(iso_jinja_evaluate(session, p->first, &value));
-    else if (value.kind == ISO_JINJA_ABSENT)
+    iso_jinja_value value;
+    if (position < arguments->positional_count)
+      value = arguments->positional[position];
+    else
+      ISO_TRY(take_keyword(session, arguments, p->value, taken, &value));
+    is_missing[position] = value.kind == ISO_JINJA_ABSENT;
+    names_caller |= iso_jinja_is_text(p->value, "caller");
+    if (is_missing[position])
       value = iso_jinja_undefined(ISO_JINJA_ABSENT, p->value);
     ISO_TRY(iso_jinja_assign_name(session, p->value, value));
   }
-  if (node->flags & ISO_JINJA_USES_CALLER) {
+  position = 0;
+  for (const iso_jinja_node *p = node->items; p; p = p->next, position++) {
+    if (!is_missing[position] || !p->first)
+      continue;
+    iso_jinja_value value; /* defaults see every argument, and the defaults before them */
+    ISO_TRY(iso_jinja_evaluate(session, p->first, &value));
+    ISO_TRY(iso_jinja_assign_name(session, p->value, value));
+  }
+  if ((node->flags & ISO_JINJA_USES_CALLER) && !names_caller) {
     iso_jinja_value name = iso_jinja_literal("caller");
-    iso_jinja_value caller = take_keyword(arguments, name, taken);
+    iso_jinja_value caller;
+    ISO_TRY(take_keyword(session, arguments, name, taken, &caller));
     if (caller.kind == ISO_JINJA_ABSENT)
       caller = iso_jinja_undefined_because("no caller defined: use a call block");
     ISO_TRY(iso_jinja_assign_name(session, name, caller));
@@ -222,8 +241,7 @@ iso_status iso_jinja_integer_argument(iso_jinja_call *call, uint32_t position, i
                                       int64_t *out_integer) {
   iso_jinja_value value = call->bound[position];
   *out_integer = fallback;
-  if (value.kind == ISO_JINJA_ABSENT || value.kind == ISO_JINJA_NONE ||
-      iso_jinja_as_integer(value, out_integer))
+  if (value.kind == ISO_JINJA_ABSENT || iso_jinja_as_integer(value, out_integer))
     return ISO_OK;
   if (value.kind == ISO_JINJA_UNDEFINED)
     return iso_jinja_fail_undefined(call->session, value);
@@ -238,7 +256,7 @@ iso_status iso_jinja_string_argument(iso_jinja_call *call, uint32_t position, co
   if (value.kind == ISO_JINJA_STRING)
     return ISO_OK;
   *out_string = iso_jinja_literal(fallback ? fallback : "");
-  if (value.kind == ISO_JINJA_ABSENT || value.kind == ISO_JINJA_NONE)
+  if (value.kind == ISO_JINJA_ABSENT)
     return ISO_OK;
   if (value.kind == ISO_JINJA_UNDEFINED)
     return iso_jinja_fail_undefined(call->session, value);

@@ -31,7 +31,8 @@ typedef iso_status iso_jinja_function(iso_jinja_call *call, iso_jinja_value *out
 
 /* One filter, test, method or global function. `parameters` are the names, in order and
  * separated by one space, that arguments are bound to, the first `required` of which must be
- * given; NULL when the function reads call->arguments itself. */
+ * given; "/" is one that no keyword can name; NULL when the function reads call->arguments itself.
+ */
 typedef struct iso_jinja_builtin {
   const char *name;
   iso_jinja_function *function;
@@ -80,9 +81,14 @@ iso_status iso_jinja_call_macro(iso_jinja_session *session, const iso_jinja_macr
                                 const iso_jinja_arguments *arguments, iso_jinja_value *out_value);
 
 /* Reading bound arguments. `position` counts from zero; each gives the fallback where the
- * argument was not given or is None, and fails where it has another type. */
+ * argument was not given, and fails where it has another type. */
 static inline bool iso_jinja_given(const iso_jinja_call *call, uint32_t position) {
   return call->bound[position].kind != ISO_JINJA_ABSENT;
+}
+/* Makes an argument that is None one that was not given. */
+static inline void iso_jinja_allow_none(iso_jinja_call *call, uint32_t position) {
+  if (call->bound[position].kind == ISO_JINJA_NONE)
+    call->bound[position].kind = ISO_JINJA_ABSENT;
 }
 iso_status iso_jinja_integer_argument(iso_jinja_call *call, uint32_t position, int64_t fallback,
                                       int64_t *out_integer);

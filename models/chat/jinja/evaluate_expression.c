@@ -151,12 +151,12 @@ static iso_status evaluate_slice(iso_jinja_session *session, const iso_jinja_nod
 
 iso_status iso_jinja_append_keyword(iso_jinja_session *session, iso_jinja_arguments *arguments,
                                     iso_jinja_value name, iso_jinja_value value) {
+  ISO_TRY(iso_jinja_spend(session, 1 + (1 + name.length / 64) * arguments->keyword_count / 8));
   for (uint32_t i = 0; i < arguments->keyword_count; i++)
     if (iso_jinja_same_text(arguments->keywords[i].name, name))
       return iso_jinja_fail(session, ISO_ERROR_INVALID_ARGUMENT,
                             "two values for keyword argument '%.*s'",
                             (int)(name.length > 100 ? 100 : name.length), name.string);
-  ISO_TRY(iso_jinja_spend(session, 1 + arguments->keyword_count / 8));
   ISO_TRY(iso_jinja_grow(session, &arguments->keywords, arguments->keyword_count,
                          &arguments->keyword_capacity, sizeof *arguments->keywords));
   arguments->keywords[arguments->keyword_count++] = (iso_jinja_keyword){name, value};

@@ -122,6 +122,10 @@ static iso_status execute_filter_block(iso_jinja_session *session, const iso_jin
   if (session->flow != ISO_JINJA_FLOW_NEXT)
     return ISO_OK;
   ISO_TRY(filter_text(session, node->first, &text));
+  if (text.kind != ISO_JINJA_STRING)
+    return iso_jinja_fail(session, ISO_ERROR_INVALID_ARGUMENT,
+                          "a filter block's filters must end in a string, not %s",
+                          iso_jinja_type_name(text));
   return iso_jinja_print(session, session->output, text);
 }
 
@@ -146,7 +150,7 @@ static iso_status execute_call_block(iso_jinja_session *session, const iso_jinja
   ISO_TRY(iso_jinja_evaluate(session, node->first->first, &callee));
   ISO_TRY(iso_jinja_evaluate_arguments(session, node->first->items, &arguments));
   ISO_TRY(make_macro(session, node->second, &caller));
-  ISO_TRY(iso_jinja_append_keyword(session, &arguments, node->second->value, caller));
+  ISO_TRY(iso_jinja_append_keyword(session, &arguments, iso_jinja_literal("caller"), caller));
   session->line = node->line;
   ISO_TRY(iso_jinja_call_value(session, callee, &arguments, &result));
   return iso_jinja_print(session, session->output, result);

@@ -44,6 +44,8 @@ static iso_status filter_first(iso_jinja_call *call, iso_jinja_value *out) {
 
 static iso_status filter_last(iso_jinja_call *call, iso_jinja_value *out) {
   iso_jinja_list *list;
+  if (call->subject.kind == ISO_JINJA_GENERATOR)
+    return iso_jinja_fail_call(call, "'generator' object is not reversible");
   ISO_TRY(subject_list(call, &list));
   *out = list->count ? list->items[list->count - 1]
                      : iso_jinja_undefined_because("last of an empty sequence");
@@ -55,7 +57,9 @@ static iso_status filter_reverse(iso_jinja_call *call, iso_jinja_value *out) {
   iso_jinja_buffer buffer = {0};
   bool text = call->subject.kind == ISO_JINJA_STRING;
   ISO_TRY(subject_list(call, &list));
-  if (!text)
+  if (call->subject.kind == ISO_JINJA_GENERATOR) /* which jinja2 makes a list of first */
+    ISO_TRY(new_list(call, out));
+  else if (!text)
     ISO_TRY(new_generator(call, out));
   for (uint32_t i = list->count; i-- > 0;) {
     if (text)
@@ -78,6 +82,7 @@ static iso_status get_path(iso_jinja_session *session, iso_jinja_value item, iso
   if (path.kind != ISO_JINJA_STRING)
     return iso_jinja_get_item(session, item, path, out);
   for (size_t at = 0; at <= path.length;) {
+    ISO_TRY(iso_jinja_spend(session, 1));
     const char *dot = memchr(path.string + at, '.', path.length - at);
     size_t end = dot ? (size_t)(dot - path.string) : path.length;
     iso_jinja_value key = iso_jinja_part(path, at, end);
@@ -102,6 +107,7 @@ static iso_status filter_join(iso_jinja_call *call, iso_jinja_value *out) {
     ISO_TRY(iso_jinja_to_string(call->session, call->bound[0], &separator));
   for (uint32_t i = 0; i < list->count; i++) {
     iso_jinja_value item;
+    ISO_TRY(iso_jinja_spend(call->session, 1));
     ISO_TRY(get_path(call->session, list->items[i], call->bound[1], &item));
     if (i)
       ISO_TRY(iso_jinja_print(call->session, &buffer, separator));
@@ -185,6 +191,7 @@ static iso_status choose(iso_jinja_call *call, bool by_attribute, bool wanted,
   ISO_TRY(subject_list(call, &list));
   for (uint32_t i = 0; i < list->count; i++) {
     iso_jinja_value item;
+    ISO_TRY(iso_jinja_spend(call->session, 1));
     ISO_TRY(get_path(call->session, list->items[i], path, &item));
     bool passed = iso_jinja_is_true(item);
     if (arguments->positional_count > by_attribute) {
@@ -337,6 +344,7 @@ static iso_status filter_sum(iso_jinja_call *call, iso_jinja_value *out) {
   *out = iso_jinja_given(call, 1) ? call->bound[1] : iso_jinja_integer(0);
   for (uint32_t i = 0; i < list->count; i++) {
     iso_jinja_value item;
+    ISO_TRY(iso_jinja_spend(call->session, 1));
     ISO_TRY(get_path(call->session, list->items[i], call->bound[0], &item));
     ISO_TRY(iso_jinja_operate(call->session, ISO_JINJA_ADD, *out, item, out));
   }

@@ -36,22 +36,34 @@ static iso_status filter_lower(iso_jinja_call *call, iso_jinja_value *out) {
 
 static iso_status filter_capitalize(iso_jinja_call *call, iso_jinja_value *out) {
   ISO_TRY(subject_text(call, out));
-  return iso_jinja_capitalize(call->session, *out, out);
+  return iso_jinja_change_case(call->session, *out, ISO_JINJA_CAPITALIZED, out);
 }
 
 /* Words start after white space, hyphens and opening brackets. */
+static bool is_word_break(uint32_t c) {
+  return iso_jinja_is_space(c) || (c < 0x80 && c && strchr("-({[<", (int)c));
+}
+
 static iso_status filter_title(iso_jinja_call *call, iso_jinja_value *out) {
-  iso_jinja_value text;
+  iso_jinja_value text, part;
   iso_jinja_buffer buffer = {0};
-  bool start = true;
   ISO_TRY(subject_text(call, &text));
-  ISO_TRY(iso_jinja_spend(call->session, text.length / 8));
-  for (size_t at = 0; at < text.length;) {
+  for (size_t at = 0, first, end; at < text.length; at = end) {
     uint32_t c;
-    at += iso_jinja_decode(text.string + at, text.length - at, &c);
-    ISO_TRY(iso_jinja_append_case(call->session, &buffer, c,
-                                  start ? ISO_JINJA_UPPER : ISO_JINJA_LOWER));
-    start = iso_jinja_is_space(c) || (c < 0x80 && c && strchr("-({[<", (int)c));
+    first = at + iso_jinja_decode(text.string + at, text.length - at, &c);
+    bool word = !is_word_break(c);
+    for (end = first; end < text.length && word;) {
+      uint32_t bytes = iso_jinja_decode(text.string + end, text.length - end, &c);
+      word = !is_word_break(c);
+      end += word ? bytes : 0;
+    }
+    ISO_TRY(iso_jinja_change_case(call->session, iso_jinja_part(text, at, first), ISO_JINJA_UPPER,
+                                  &part));
+    ISO_TRY(iso_jinja_print(call->session, &buffer, part));
+    ISO_TRY(iso_jinja_change_case(call->session, iso_jinja_part(text, first, end), ISO_JINJA_LOWER,
+                                  &part));
+    ISO_TRY(iso_jinja_print(call->session, &buffer, part));
+    ISO_TRY(iso_jinja_spend(call->session, 1));
   }
   *out = iso_jinja_buffer_string(&buffer);
   return ISO_OK;
@@ -63,6 +75,7 @@ static iso_status filter_replace(iso_jinja_call *call, iso_jinja_value *out) {
   ISO_TRY(subject_text(call, &text));
   ISO_TRY(iso_jinja_to_string(call->session, call->bound[0], &old));
   ISO_TRY(iso_jinja_to_string(call->session, call->bound[1], &new));
+  iso_jinja_allow_none(call, 2);
   ISO_TRY(iso_jinja_integer_argument(call, 2, -1, &count));
   return iso_jinja_replace(call->session, text, old, new, count, out);
 }
@@ -112,6 +125,7 @@ static iso_status filter_truncate(iso_jinja_call *call, iso_jinja_value *out) {
   *out = text = call->subject;
   ISO_TRY(iso_jinja_integer_argument(call, 0, 255, &length));
   ISO_TRY(iso_jinja_string_argument(call, 2, "...", &end));
+  iso_jinja_allow_none(call, 3);
   ISO_TRY(iso_jinja_integer_argument(call, 3, 5, &leeway));
   ISO_TRY(iso_jinja_length(call->session, end, &end_length));
   ISO_TRY(iso_jinja_length(call->session, text, &text_length));

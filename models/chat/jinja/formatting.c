@@ -4,6 +4,7 @@
 #include "models/chat/jinja/session.h"
 #include "models/chat/jinja/text.h"
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -84,6 +85,9 @@ static iso_status format_magnitude(iso_jinja_session *session, iso_jinja_buffer 
                                    const char *digits) {
   char body[1024], grouped[900];
   const char *sign = negative ? "-" : spec->sign == '+' ? "+" : spec->sign == ' ' ? " " : "";
+  if (spec->comma && spec->width > 0 && (spec->align == '=' || (spec->zero && !spec->align)))
+    return iso_jinja_fail(session, ISO_ERROR_UNSUPPORTED,
+                          "format: padding between a sign and grouped digits is not supported");
   if (spec->comma) {
     group_thousands(digits, grouped);
     digits = grouped;
@@ -99,7 +103,7 @@ static iso_status format_integer(iso_jinja_session *session, iso_jinja_buffer *b
   char digits[80];
   const char *prefix = "";
   uint64_t magnitude = value < 0 ? -(uint64_t)value : (uint64_t)value;
-  int least = spec->precision > 60 ? 60 : spec->precision < 0 ? 1 : (int)spec->precision;
+  int least = spec->precision > 60 ? 60 : spec->precision < 1 ? 1 : (int)spec->precision;
   switch (spec->type) {
   case 'x':
     snprintf(digits, sizeof digits, "%.*" PRIx64, least, magnitude);
@@ -121,13 +125,14 @@ static iso_status format_integer(iso_jinja_session *session, iso_jinja_buffer *b
 
 static iso_status format_float(iso_jinja_session *session, iso_jinja_buffer *buffer,
                                const specification *spec, double value) {
-  char digits[600], pattern[8] = "%.*";
-  bool percent = spec->type == '%', negative = value < 0;
-  pattern[3] = percent ? 'f' : spec->type;
+  bool percent = spec->type == '%', negative = signbit(value);
+  char digits[600], pattern[8];
+  snprintf(pattern, sizeof pattern, "%%%s.*%c", spec->alternate ? "#" : "",
+           percent ? 'f' : spec->type);
   if (value != value)
     return format_magnitude(session, buffer, spec, false, "", "nan");
   snprintf(digits, sizeof digits, pattern, spec->precision < 0 ? 6 : (int)spec->precision,
-           (negative ? -value : value) * (percent ? 100 : 1));
+           fabs(value) * (percent ? 100 : 1));
   if (percent)
     strcat(digits, "%");
   return format_magnitude(session, buffer, spec, negative, "", digits);
@@ -139,6 +144,14 @@ static iso_status format_text(iso_jinja_session *session, iso_jinja_buffer *buff
     text.length =
         (uint32_t)iso_jinja_codepoint_offset(text.string, text.length, (size_t)spec->precision);
   return lay_out(session, buffer, spec, spec->align ? spec->align : align, text, 0);
+}
+
+/* format(value, specification) of a string */
+static iso_status format_string(iso_jinja_session *session, iso_jinja_buffer *buffer,
+                                const specification *spec, iso_jinja_value text) {
+  if (spec->sign || spec->alternate || spec->comma || spec->align == '=')
+    return fail_format(session, "a sign, '#', ',' or '=' is not for strings");
+  return format_text(session, buffer, spec, '<', text);
 }
 
 static iso_status represent(iso_jinja_session *session, iso_jinja_value value,
@@ -161,14 +174,20 @@ static iso_status convert(iso_jinja_session *session, iso_jinja_buffer *buffer, 
       ISO_TRY(iso_jinja_to_string(session, value, &text));
     else
       ISO_TRY(represent(session, value, &text));
+    for (uint32_t i = 0; i < text.length && spec->type == 'a'; i++)
+      if ((unsigned char)text.string[i] > 0x7E)
+        return iso_jinja_fail(session, ISO_ERROR_UNSUPPORTED,
+                              "format: %%a is not supported beyond ASCII");
     return format_text(session, buffer, spec, '>', text);
   }
   if (value.kind == ISO_JINJA_UNDEFINED)
     return iso_jinja_fail_undefined(session, value);
   if (strchr("diuxXo", spec->type)) {
-    if (value.kind == ISO_JINJA_FLOAT && strchr("diu", spec->type) && value.number > -9e18 &&
-        value.number < 9e18)
+    if (value.kind == ISO_JINJA_FLOAT && strchr("diu", spec->type) && isfinite(value.number)) {
+      if (!(value.number >= -0x1p63 && value.number < 0x1p63))
+        return iso_jinja_fail(session, ISO_ERROR_UNSUPPORTED, "an integer is beyond 64 bits");
       value = iso_jinja_integer((int64_t)value.number);
+    }
     if (!iso_jinja_as_integer(value, &integer))
       return fail_format(session, "an integer conversion needs a number");
     return format_integer(session, buffer, spec, integer);
@@ -188,6 +207,7 @@ static iso_status convert(iso_jinja_session *session, iso_jinja_buffer *buffer, 
   }
   if (value.kind != ISO_JINJA_STRING || iso_jinja_count_codepoints(value.string, value.length) != 1)
     return fail_format(session, "%c needs one character");
+  spec->precision = -1;
   return format_text(session, buffer, spec, '>', value);
 }
 
@@ -238,6 +258,8 @@ static iso_status read_mapping_key(cursor *c, iso_jinja_value values, iso_jinja_
 static iso_status read_conversion(cursor *c, supply *s, iso_jinja_buffer *buffer) {
   specification spec = {.precision = -1};
   iso_jinja_value value = {.kind = ISO_JINJA_ABSENT};
+  if (skip(c, '%'))
+    return iso_jinja_append(c->session, buffer, "%", 1);
   if (skip(c, '('))
     ISO_TRY(read_mapping_key(c, s->values, &value));
   for (;;) {
@@ -259,16 +281,16 @@ static iso_status read_conversion(cursor *c, supply *s, iso_jinja_buffer *buffer
     spec.align = '<';
     spec.width = -spec.width;
   }
-  if (skip(c, '.'))
+  if (skip(c, '.')) {
     ISO_TRY(read_star(c, s, MAX_PRECISION, &spec.precision));
+    spec.precision = spec.precision < 0 ? 0 : spec.precision;
+  }
   while (skip(c, 'l') || skip(c, 'h') || skip(c, 'L'))
     ;
   spec.type = peek(c);
   if (!spec.type)
     return fail_format(c->session, "incomplete format");
   c->at++;
-  if (spec.type == '%')
-    return iso_jinja_append(c->session, buffer, "%", 1);
   if (value.kind == ISO_JINJA_ABSENT)
     ISO_TRY(next_value(c->session, s, &value));
   spec.zero &= spec.align != '<';
@@ -290,10 +312,10 @@ iso_status iso_jinja_format_percent(iso_jinja_session *session, iso_jinja_value 
     ISO_TRY(iso_jinja_spend(session, 1));
     ISO_TRY(read_conversion(&c, &s, &buffer));
   }
-  bool all_used = values.kind == ISO_JINJA_TUPLE  ? s.used == values.list->count
-                  : values.kind == ISO_JINJA_DICT ? true
-                                                  : s.used == 1;
-  if (!all_used)
+  /* What can be indexed may be a mapping, and of a mapping not all need be used. */
+  bool indexed = values.kind == ISO_JINJA_DICT || values.kind == ISO_JINJA_LIST ||
+                 values.kind == ISO_JINJA_RANGE || values.kind == ISO_JINJA_UNDEFINED;
+  if (!indexed && s.used != (values.kind == ISO_JINJA_TUPLE ? values.list->count : 1))
     return fail_format(session, "not all arguments converted during string formatting");
   *out_text = iso_jinja_buffer_string(&buffer);
   return ISO_OK;
@@ -319,8 +341,11 @@ static iso_status read_specification(cursor *c, specification *spec) {
   spec->zero = skip(c, '0');
   ISO_TRY(read_count(c, MAX_WIDTH, &spec->width));
   spec->comma = skip(c, ',');
-  if (skip(c, '.'))
+  if (skip(c, '.')) {
+    if (peek(c) < '0' || peek(c) > '9')
+      return fail_format(c->session, "the precision is missing");
     ISO_TRY(read_count(c, MAX_PRECISION, &spec->precision));
+  }
   if (c->at < c->text.length)
     spec->type = c->text.string[c->at++];
   return c->at == c->text.length ? ISO_OK : fail_format(c->session, "invalid format specifier");
@@ -337,7 +362,9 @@ static iso_status format_value(iso_jinja_session *session, iso_jinja_buffer *buf
     return iso_jinja_print(session, buffer, value);
   ISO_TRY(read_specification(&c, &spec));
   if (value.kind == ISO_JINJA_STRING && (spec.type == 's' || !spec.type))
-    return format_text(session, buffer, &spec, '<', value);
+    return format_string(session, buffer, &spec, value);
+  if (spec.comma && spec.type && strchr("xXo", spec.type))
+    return fail_format(session, "',' is for decimal digits");
   bool for_float = spec.type && strchr("fFeEgG%", spec.type);
   if (iso_jinja_as_integer(value, &integer) && !for_float && spec.precision < 0 &&
       (!spec.type || strchr("dxXo", spec.type)))
@@ -346,9 +373,9 @@ static iso_status format_value(iso_jinja_session *session, iso_jinja_buffer *buf
     return format_float(session, buffer, &spec, number);
   if (value.kind == ISO_JINJA_FLOAT && !spec.type && spec.precision < 0) {
     iso_jinja_buffer digits = {0};
-    ISO_TRY(iso_jinja_print_float(session, &digits, number < 0 ? -number : number));
+    ISO_TRY(iso_jinja_print_float(session, &digits, fabs(number)));
     ISO_TRY(iso_jinja_append(session, &digits, "", 1));
-    return format_magnitude(session, buffer, &spec, number < 0, "", digits.bytes);
+    return format_magnitude(session, buffer, &spec, signbit(number), "", digits.bytes);
   }
   return iso_jinja_fail(session, ISO_ERROR_INVALID_ARGUMENT,
                         "format: unsupported format code for object of type '%s'",
@@ -359,6 +386,7 @@ static iso_status format_value(iso_jinja_session *session, iso_jinja_buffer *buf
 typedef struct field_supply {
   const iso_jinja_arguments *arguments;
   uint32_t next;
+  bool numbers_given; /* by some field, so that none may be left to us */
 } field_supply;
 
 /* The argument that a field's name, up to its first '.' or '[', stands for. */
@@ -374,6 +402,10 @@ static iso_status find_argument(cursor *c, field_supply *s, iso_jinja_value name
     number &= name.string[i] >= '0' && name.string[i] <= '9' && i < 6;
     position = number ? position * 10 + (uint32_t)(name.string[i] - '0') : 0;
   }
+  ISO_TRY(iso_jinja_spend(c->session, s->arguments->keyword_count / 8));
+  s->numbers_given |= number;
+  if (s->numbers_given && s->next > 0)
+    return fail_format(c->session, "fields with and without a number");
   if (name.length == 0 || number) {
     if (position >= s->arguments->positional_count)
       return fail_format(c->session, "replacement index out of range");
@@ -397,6 +429,7 @@ static iso_status read_field(iso_jinja_session *session, iso_jinja_value field, 
     c.at++;
   ISO_TRY(find_argument(&c, s, iso_jinja_part(field, 0, c.at), out));
   while (c.at < field.length) {
+    ISO_TRY(iso_jinja_spend(session, 1));
     bool attribute = skip(&c, '.');
     if (!attribute && !skip(&c, '['))
       return fail_format(session, "only '.' or '[' may follow ']' in a replacement field");
@@ -450,7 +483,7 @@ iso_status iso_jinja_format_braces(iso_jinja_session *session, iso_jinja_value f
                                    const iso_jinja_arguments *arguments,
                                    iso_jinja_value *out_text) {
   iso_jinja_buffer buffer = {0};
-  field_supply s = {arguments, 0};
+  field_supply s = {.arguments = arguments};
   for (size_t at = 0; at < format.length;) {
     char brace = format.string[at];
     if (brace != '{' && brace != '}') {

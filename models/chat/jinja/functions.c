@@ -23,7 +23,7 @@ static iso_status function_range(iso_jinja_call *call, iso_jinja_value *out) {
       (distance > 0) == (step > 0) && distance ? distance / step + (distance % step != 0) : 0;
   if (count > MAX_RANGE)
     return iso_jinja_fail(call->session, ISO_ERROR_LIMIT, "range has over %d items", MAX_RANGE);
-  ISO_TRY(iso_jinja_list_create(call->session, ISO_JINJA_LIST, (uint32_t)count, out));
+  ISO_TRY(iso_jinja_list_create(call->session, ISO_JINJA_RANGE, (uint32_t)count, out));
   for (int64_t i = 0; i < count; i++)
     ISO_TRY(iso_jinja_list_append(call->session, out->list, iso_jinja_integer(start + i * step)));
   return ISO_OK;
@@ -135,7 +135,7 @@ static const iso_jinja_builtin functions[] = {
     {"joiner", function_joiner, "sep", 0},
     {"namespace", function_namespace, NULL, 0},
     {"raise_exception", function_raise_exception, "message", 1},
-    {"range", function_range, "start stop step", 1},
+    {"range", function_range, "/ / /", 1},
     {"strftime_now", function_strftime_now, "format", 1},
 };
 

@@ -126,25 +126,25 @@ static iso_status method_reset(iso_jinja_call *call, iso_jinja_value *out) {
 }
 
 static const iso_jinja_builtin dict_methods[] = {
-    {"clear", method_refused, NULL, 0},    {"copy", method_copy_dict, "", 0},
-    {"get", method_get, "key default", 1}, {"items", method_items, "", 0},
-    {"keys", method_keys, "", 0},          {"pop", method_refused, NULL, 0},
-    {"popitem", method_refused, NULL, 0},  {"setdefault", method_refused, NULL, 0},
-    {"update", method_refused, NULL, 0},   {"values", method_values, "", 0},
+    {"clear", method_refused, NULL, 0},   {"copy", method_copy_dict, "", 0},
+    {"get", method_get, "/ /", 1},        {"items", method_items, "", 0},
+    {"keys", method_keys, "", 0},         {"pop", method_refused, NULL, 0},
+    {"popitem", method_refused, NULL, 0}, {"setdefault", method_refused, NULL, 0},
+    {"update", method_refused, NULL, 0},  {"values", method_values, "", 0},
 };
 
 static const iso_jinja_builtin list_methods[] = {
-    {"append", method_append, "object", 1}, {"clear", method_refused, NULL, 0},
-    {"copy", method_copy_list, "", 0},      {"count", method_count, "value", 1},
-    {"extend", method_refused, NULL, 0},    {"index", method_index, "value", 1},
-    {"insert", method_refused, NULL, 0},    {"pop", method_refused, NULL, 0},
-    {"remove", method_refused, NULL, 0},    {"reverse", method_refused, NULL, 0},
+    {"append", method_append, "/", 1},   {"clear", method_refused, NULL, 0},
+    {"copy", method_copy_list, "", 0},   {"count", method_count, "/", 1},
+    {"extend", method_refused, NULL, 0}, {"index", method_index, "/", 1},
+    {"insert", method_refused, NULL, 0}, {"pop", method_refused, NULL, 0},
+    {"remove", method_refused, NULL, 0}, {"reverse", method_refused, NULL, 0},
     {"sort", method_refused, NULL, 0},
 };
 
 static const iso_jinja_builtin tuple_methods[] = {
-    {"count", method_count, "value", 1},
-    {"index", method_index, "value", 1},
+    {"count", method_count, "/", 1},
+    {"index", method_index, "/", 1},
 };
 
 static const iso_jinja_builtin loop_methods[] = {
@@ -166,6 +166,7 @@ const iso_jinja_builtin *iso_jinja_find_method(iso_jinja_value object, iso_jinja
   case ISO_JINJA_LIST:
     return iso_jinja_find_builtin(list_methods, sizeof list_methods / sizeof *list_methods, name);
   case ISO_JINJA_TUPLE:
+  case ISO_JINJA_RANGE:
     return iso_jinja_find_builtin(tuple_methods, sizeof tuple_methods / sizeof *tuple_methods,
                                   name);
   case ISO_JINJA_LOOP:

@@ -23,38 +23,17 @@ static iso_status method_lower(iso_jinja_call *call, iso_jinja_value *out) {
   return iso_jinja_change_case(call->session, call->subject, ISO_JINJA_LOWER, out);
 }
 static iso_status method_capitalize(iso_jinja_call *call, iso_jinja_value *out) {
-  return iso_jinja_capitalize(call->session, call->subject, out);
+  return iso_jinja_change_case(call->session, call->subject, ISO_JINJA_CAPITALIZED, out);
 }
 
-/* Words are runs of letters: "they're" becomes "They'Re". */
+static iso_status method_casefold(iso_jinja_call *call, iso_jinja_value *out) {
+  return iso_jinja_change_case(call->session, call->subject, ISO_JINJA_FOLDED, out);
+}
 static iso_status method_title(iso_jinja_call *call, iso_jinja_value *out) {
-  iso_jinja_value text = call->subject;
-  iso_jinja_buffer buffer = {0};
-  bool inside = false;
-  ISO_TRY(iso_jinja_spend(call->session, text.length / 8));
-  for (size_t at = 0; at < text.length;) {
-    uint32_t c;
-    at += iso_jinja_decode(text.string + at, text.length - at, &c);
-    ISO_TRY(iso_jinja_append_case(call->session, &buffer, c,
-                                  inside ? ISO_JINJA_LOWER : ISO_JINJA_TITLE));
-    inside = iso_jinja_is_upper(c) || iso_jinja_is_lower(c);
-  }
-  *out = iso_jinja_buffer_string(&buffer);
-  return ISO_OK;
+  return iso_jinja_change_case(call->session, call->subject, ISO_JINJA_TITLE, out);
 }
-
 static iso_status method_swapcase(iso_jinja_call *call, iso_jinja_value *out) {
-  iso_jinja_value text = call->subject;
-  iso_jinja_buffer buffer = {0};
-  ISO_TRY(iso_jinja_spend(call->session, text.length / 8));
-  for (size_t at = 0; at < text.length;) {
-    uint32_t c;
-    at += iso_jinja_decode(text.string + at, text.length - at, &c);
-    ISO_TRY(iso_jinja_append_case(call->session, &buffer, c,
-                                  iso_jinja_is_upper(c) ? ISO_JINJA_LOWER : ISO_JINJA_UPPER));
-  }
-  *out = iso_jinja_buffer_string(&buffer);
-  return ISO_OK;
+  return iso_jinja_change_case(call->session, call->subject, ISO_JINJA_SWAPPED, out);
 }
 
 static iso_status method_replace(iso_jinja_call *call, iso_jinja_value *out) {
@@ -100,9 +79,10 @@ static iso_status split_at(iso_jinja_call *call, iso_jinja_value text, iso_jinja
 /* Reads (sep, maxsplit); *out_words where the separator is None. */
 static iso_status read_split(iso_jinja_call *call, iso_jinja_value *separator, int64_t *splits,
                              bool *out_words) {
+  iso_jinja_allow_none(call, 0);
   ISO_TRY(iso_jinja_string_argument(call, 0, NULL, separator));
   ISO_TRY(iso_jinja_integer_argument(call, 1, -1, splits));
-  *out_words = !iso_jinja_given(call, 0) || call->bound[0].kind == ISO_JINJA_NONE;
+  *out_words = !iso_jinja_given(call, 0);
   if (!*out_words && separator->length == 0)
     return iso_jinja_fail_call(call, "empty separator");
   return iso_jinja_spend(call->session, call->subject.length / 16);
@@ -144,12 +124,13 @@ static iso_status method_rsplit(iso_jinja_call *call, iso_jinja_value *out) {
 }
 
 static iso_status method_splitlines(iso_jinja_call *call, iso_jinja_value *out) {
-  return iso_jinja_split_lines(call->session, call->subject,
-                               iso_jinja_boolean_argument(call, 0, false), out);
+  int64_t keep_ends;
+  ISO_TRY(iso_jinja_integer_argument(call, 0, 0, &keep_ends));
+  return iso_jinja_split_lines(call->session, call->subject, keep_ends != 0, out);
 }
 
 static bool has_affix(iso_jinja_value text, iso_jinja_value affix, bool at_end) {
-  return affix.kind == ISO_JINJA_STRING && affix.length <= text.length &&
+  return affix.length <= text.length &&
          (affix.length == 0 || memcmp(text.string + (at_end ? text.length - affix.length : 0),
                                       affix.string, affix.length) == 0);
 }
@@ -160,6 +141,8 @@ static iso_status subject_range(iso_jinja_call *call, uint32_t first, iso_jinja_
                                 size_t *out_start, bool *out_inside) {
   int64_t start, end, length;
   ISO_TRY(iso_jinja_length(call->session, call->subject, &length));
+  iso_jinja_allow_none(call, first);
+  iso_jinja_allow_none(call, first + 1);
   ISO_TRY(iso_jinja_integer_argument(call, first, 0, &start));
   ISO_TRY(iso_jinja_integer_argument(call, first + 1, length, &end));
   start += start < 0 ? length : 0;
@@ -182,14 +165,15 @@ static iso_status match_affix(iso_jinja_call *call, bool at_end, iso_jinja_value
   size_t start;
   bool inside, found = false;
   ISO_TRY(subject_range(call, 1, &text, &start, &inside));
-  if (affix.kind == ISO_JINJA_TUPLE)
-    for (uint32_t i = 0; i < affix.list->count; i++)
-      found |= has_affix(text, affix.list->items[i], at_end);
-  else {
-    ISO_TRY(iso_jinja_string_argument(call, 0, NULL, &affix));
-    found = has_affix(text, affix, at_end);
+  bool several = affix.kind == ISO_JINJA_TUPLE;
+  for (uint32_t i = 0; i < (several ? affix.list->count : 1) && !found; i++) {
+    if (several)
+      call->bound[0] = affix.list->items[i];
+    iso_jinja_value one;
+    ISO_TRY(iso_jinja_string_argument(call, 0, NULL, &one));
+    found = inside && has_affix(text, one, at_end);
   }
-  *out = iso_jinja_boolean(found && inside);
+  *out = iso_jinja_boolean(found);
   return ISO_OK;
 }
 
@@ -203,12 +187,14 @@ static iso_status method_endswith(iso_jinja_call *call, iso_jinja_value *out) {
 static iso_status method_removeprefix(iso_jinja_call *call, iso_jinja_value *out) {
   iso_jinja_value affix, text = call->subject;
   ISO_TRY(iso_jinja_string_argument(call, 0, NULL, &affix));
+  ISO_TRY(iso_jinja_spend(call->session, affix.length / 64));
   *out = has_affix(text, affix, false) ? iso_jinja_part(text, affix.length, text.length) : text;
   return ISO_OK;
 }
 static iso_status method_removesuffix(iso_jinja_call *call, iso_jinja_value *out) {
   iso_jinja_value affix, text = call->subject;
   ISO_TRY(iso_jinja_string_argument(call, 0, NULL, &affix));
+  ISO_TRY(iso_jinja_spend(call->session, affix.length / 64));
   *out = has_affix(text, affix, true) ? iso_jinja_part(text, 0, text.length - affix.length) : text;
   return ISO_OK;
 }
@@ -247,6 +233,11 @@ static iso_status method_index(iso_jinja_call *call, iso_jinja_value *out) {
   return out->integer < 0 ? iso_jinja_fail_call(call, "substring not found") : ISO_OK;
 }
 
+static iso_status method_rindex(iso_jinja_call *call, iso_jinja_value *out) {
+  ISO_TRY(method_rfind(call, out));
+  return out->integer < 0 ? iso_jinja_fail_call(call, "substring not found") : ISO_OK;
+}
+
 static iso_status method_count(iso_jinja_call *call, iso_jinja_value *out) {
   iso_jinja_value needle, text;
   size_t start, at = 0, found;
@@ -270,6 +261,7 @@ static iso_status method_join(iso_jinja_call *call, iso_jinja_value *out) {
   iso_jinja_buffer buffer = {0};
   ISO_TRY(iso_jinja_iterate(call->session, call->bound[0], &list));
   for (uint32_t i = 0; i < list->count; i++) {
+    ISO_TRY(iso_jinja_spend(call->session, 1));
     if (list->items[i].kind != ISO_JINJA_STRING)
       return iso_jinja_fail_call(call, "item %u must be str, not %s", i,
                                  iso_jinja_type_name(list->items[i]));
@@ -327,29 +319,26 @@ static iso_status check_all(iso_jinja_call *call, bool (*passes)(uint32_t), iso_
   return ISO_OK;
 }
 
-static bool is_letter_or_digit(uint32_t codepoint) {
-  return iso_jinja_is_letter(codepoint) || iso_jinja_is_digit(codepoint);
-}
-
 static iso_status method_isalpha(iso_jinja_call *call, iso_jinja_value *out) {
   return check_all(call, iso_jinja_is_letter, out);
+}
+static iso_status method_isdecimal(iso_jinja_call *call, iso_jinja_value *out) {
+  return check_all(call, iso_jinja_is_decimal, out);
 }
 static iso_status method_isdigit(iso_jinja_call *call, iso_jinja_value *out) {
   return check_all(call, iso_jinja_is_digit, out);
 }
 static iso_status method_isalnum(iso_jinja_call *call, iso_jinja_value *out) {
-  return check_all(call, is_letter_or_digit, out);
+  return check_all(call, iso_jinja_is_letter_or_number, out);
 }
 static iso_status method_isspace(iso_jinja_call *call, iso_jinja_value *out) {
   return check_all(call, iso_jinja_is_space, out);
 }
 static iso_status method_isupper(iso_jinja_call *call, iso_jinja_value *out) {
-  *out = iso_jinja_boolean(iso_jinja_has_case(call->subject, true));
-  return ISO_OK;
+  return iso_jinja_has_case(call->session, call->subject, true, out);
 }
 static iso_status method_islower(iso_jinja_call *call, iso_jinja_value *out) {
-  *out = iso_jinja_boolean(iso_jinja_has_case(call->subject, false));
-  return ISO_OK;
+  return iso_jinja_has_case(call->session, call->subject, false, out);
 }
 
 static iso_status pad(iso_jinja_call *call, iso_jinja_pad_side side, iso_jinja_value *out) {
@@ -389,43 +378,61 @@ static iso_status method_zfill(iso_jinja_call *call, iso_jinja_value *out) {
   return ISO_OK;
 }
 
+/* Methods of str that no template is known to use. */
+static iso_status method_missing(iso_jinja_call *call, iso_jinja_value *out) {
+  (void)out;
+  return iso_jinja_fail(call->session, ISO_ERROR_UNSUPPORTED,
+                        "the string method '%s' is not supported", call->builtin->name);
+}
+
 const iso_jinja_builtin iso_jinja_string_methods[] = {
     {"capitalize", method_capitalize, "", 0},
-    {"casefold", method_lower, "", 0},
-    {"center", method_center, "width fillchar", 1},
-    {"count", method_count, "sub start end", 1},
-    {"endswith", method_endswith, "suffix start end", 1},
-    {"find", method_find, "sub start end", 1},
+    {"casefold", method_casefold, "", 0},
+    {"center", method_center, "/ /", 1},
+    {"count", method_count, "/ / /", 1},
+    {"encode", method_missing, NULL, 0},
+    {"endswith", method_endswith, "/ / /", 1},
+    {"expandtabs", method_missing, NULL, 0},
+    {"find", method_find, "/ / /", 1},
     {"format", method_format, NULL, 0},
-    {"index", method_index, "sub start end", 1},
+    {"format_map", method_missing, NULL, 0},
+    {"index", method_index, "/ / /", 1},
     {"isalnum", method_isalnum, "", 0},
     {"isalpha", method_isalpha, "", 0},
-    {"isdecimal", method_isdigit, "", 0},
+    {"isascii", method_missing, NULL, 0},
+    {"isdecimal", method_isdecimal, "", 0},
     {"isdigit", method_isdigit, "", 0},
+    {"isidentifier", method_missing, NULL, 0},
     {"islower", method_islower, "", 0},
+    {"isnumeric", method_missing, NULL, 0},
+    {"isprintable", method_missing, NULL, 0},
     {"isspace", method_isspace, "", 0},
+    {"istitle", method_missing, NULL, 0},
     {"isupper", method_isupper, "", 0},
-    {"join", method_join, "iterable", 1},
-    {"ljust", method_ljust, "width fillchar", 1},
+    {"join", method_join, "/", 1},
+    {"ljust", method_ljust, "/ /", 1},
     {"lower", method_lower, "", 0},
-    {"lstrip", method_lstrip, "chars", 0},
-    {"partition", method_partition, "sep", 1},
-    {"removeprefix", method_removeprefix, "prefix", 1},
-    {"removesuffix", method_removesuffix, "suffix", 1},
-    {"replace", method_replace, "old new count", 2},
-    {"rfind", method_rfind, "sub start end", 1},
-    {"rjust", method_rjust, "width fillchar", 1},
-    {"rpartition", method_rpartition, "sep", 1},
+    {"lstrip", method_lstrip, "/", 0},
+    {"maketrans", method_missing, NULL, 0},
+    {"partition", method_partition, "/", 1},
+    {"removeprefix", method_removeprefix, "/", 1},
+    {"removesuffix", method_removesuffix, "/", 1},
+    {"replace", method_replace, "/ / /", 2},
+    {"rfind", method_rfind, "/ / /", 1},
+    {"rindex", method_rindex, "/ / /", 1},
+    {"rjust", method_rjust, "/ /", 1},
+    {"rpartition", method_rpartition, "/", 1},
     {"rsplit", method_rsplit, "sep maxsplit", 0},
-    {"rstrip", method_rstrip, "chars", 0},
+    {"rstrip", method_rstrip, "/", 0},
     {"split", method_split, "sep maxsplit", 0},
     {"splitlines", method_splitlines, "keepends", 0},
-    {"startswith", method_startswith, "prefix start end", 1},
-    {"strip", method_strip, "chars", 0},
+    {"startswith", method_startswith, "/ / /", 1},
+    {"strip", method_strip, "/", 0},
     {"swapcase", method_swapcase, "", 0},
     {"title", method_title, "", 0},
+    {"translate", method_missing, NULL, 0},
     {"upper", method_upper, "", 0},
-    {"zfill", method_zfill, "width", 1},
+    {"zfill", method_zfill, "/", 1},
 };
 const size_t iso_jinja_string_method_count =
     sizeof iso_jinja_string_methods / sizeof *iso_jinja_string_methods;

@@ -20,7 +20,7 @@ static iso_status trim(iso_jinja_session *session, iso_jinja_value *text) {
   for (size_t at = 0; at < text->length;) {
     uint32_t codepoint;
     at += iso_jinja_decode(text->string + at, text->length - at, &codepoint);
-    if (codepoint > 0x7F && iso_jinja_is_digit(codepoint))
+    if (codepoint > 0x7F && iso_jinja_is_decimal(codepoint))
       return iso_jinja_fail(session, ISO_ERROR_UNSUPPORTED,
                             "numbers in digits beyond ASCII are not supported");
     if (codepoint >= 0x1C && codepoint <= 0x1F)

@@ -210,11 +210,11 @@ iso_status iso_jinja_operate(iso_jinja_session *session, iso_jinja_operation ope
     return iso_jinja_fail_undefined(session, a.kind == ISO_JINJA_UNDEFINED ? a : b);
   if (operation == ISO_JINJA_ADD && text_a && text_b)
     return add_strings(session, a, b, out_value);
-  if (operation == ISO_JINJA_ADD && iso_jinja_is_sequence(a) && a.kind == b.kind)
+  if (operation == ISO_JINJA_ADD && iso_jinja_is_list(a) && a.kind == b.kind)
     return add_lists(session, a, b, out_value);
-  if (operation == ISO_JINJA_MULTIPLY && integer_b && (text_a || iso_jinja_is_sequence(a)))
+  if (operation == ISO_JINJA_MULTIPLY && integer_b && (text_a || iso_jinja_is_list(a)))
     return repeat(session, a, integers[1], out_value);
-  if (operation == ISO_JINJA_MULTIPLY && integer_a && (text_b || iso_jinja_is_sequence(b)))
+  if (operation == ISO_JINJA_MULTIPLY && integer_a && (text_b || iso_jinja_is_list(b)))
     return repeat(session, b, integers[0], out_value);
   return iso_jinja_fail(session, ISO_ERROR_INVALID_ARGUMENT,
                         "unsupported operand types for %s: '%s' and '%s'", spellings[operation],

@@ -116,6 +116,7 @@ static iso_status parse_single_target(iso_jinja_parser *parser, iso_jinja_node *
   iso_jinja_node *node;
   if (iso_jinja_skip_operator(parser, "(")) {
     iso_jinja_node_list items = {0};
+    bool comma = false;
     ISO_TRY(iso_jinja_node_create(parser, ISO_JINJA_NODE_TUPLE, &node));
     ISO_TRY(iso_jinja_enter(parser->session));
     do {
@@ -124,15 +125,19 @@ static iso_status parse_single_target(iso_jinja_parser *parser, iso_jinja_node *
         break;
       ISO_TRY(parse_single_target(parser, &item));
       iso_jinja_node_list_append(&items, item);
-    } while (iso_jinja_skip_operator(parser, ","));
+      comma = iso_jinja_skip_operator(parser, ",");
+    } while (comma);
     iso_jinja_leave(parser->session);
     node->items = items.first;
-    *out_node = node;
+    *out_node = items.first && !items.first->next && !comma ? items.first : node;
     return iso_jinja_expect_operator(parser, ")");
   }
   ISO_TRY(iso_jinja_parse_primary(parser, &node));
   if (node->kind != ISO_JINJA_NODE_NAME)
     return iso_jinja_parse_fail(parser, ISO_ERROR_CORRUPT_DATA, "cannot assign to that");
+  if (parser->loop_depth && iso_jinja_is_text(node->value, "loop") &&
+      !iso_jinja_at_operator(parser, "."))
+    return iso_jinja_parse_fail(parser, ISO_ERROR_CORRUPT_DATA, "cannot assign to a loop's 'loop'");
   if (iso_jinja_skip_operator(parser, ".")) {
     node->kind = ISO_JINJA_NODE_MEMBER;
     ISO_TRY(iso_jinja_node_create(parser, ISO_JINJA_NODE_CONSTANT, &node->second));
@@ -152,9 +157,7 @@ static iso_status parse_target(iso_jinja_parser *parser, iso_jinja_node **out_no
   ISO_TRY(iso_jinja_node_create(parser, ISO_JINJA_NODE_TUPLE, &tuple));
   iso_jinja_node_list_append(&items, *out_node);
   while (iso_jinja_skip_operator(parser, ",")) {
-    if (parser->token->kind != ISO_JINJA_TOKEN_NAME && !iso_jinja_at_operator(parser, "("))
-      break;
-    if (iso_jinja_at_word(parser, "in"))
+    if (parser->token->kind == ISO_JINJA_TOKEN_CLOSE_BLOCK)
       break;
     ISO_TRY(parse_single_target(parser, out_node));
     iso_jinja_node_list_append(&items, *out_node);
@@ -181,6 +184,7 @@ static iso_status parse_if(iso_jinja_parser *parser, iso_jinja_node *node) {
 
 static iso_status parse_for(iso_jinja_parser *parser, iso_jinja_node *node) {
   static const char *const ends[] = {"else", "endfor", NULL};
+  parser->loop_depth++;
   ISO_TRY(parse_target(parser, &node->first));
   ISO_TRY(iso_jinja_expect_word(parser, "in"));
   ISO_TRY(iso_jinja_parse_tuple(parser, ISO_JINJA_FORM_UNCONDITIONAL, &node->second));
@@ -188,7 +192,6 @@ static iso_status parse_for(iso_jinja_parser *parser, iso_jinja_node *node) {
     ISO_TRY(iso_jinja_parse_expression(parser, ISO_JINJA_FORM_FULL, &node->third));
   if (iso_jinja_at_word(parser, "recursive"))
     return iso_jinja_parse_fail(parser, ISO_ERROR_UNSUPPORTED, "recursive loops are refused");
-  parser->loop_depth++;
   ISO_TRY(parse_body(parser, ends, &node->body));
   parser->loop_depth--;
   if (iso_jinja_skip_word(parser, "else"))
@@ -206,6 +209,15 @@ static iso_status parse_set(iso_jinja_parser *parser, iso_jinja_node *node) {
   return parse_body_to(parser, "endset", &node->body);
 }
 
+/* A name that can be given a value. */
+static iso_status expect_variable(iso_jinja_parser *parser, iso_jinja_value *out_name) {
+  static const char *const constants[] = {"true", "True", "false", "False", "none", "None"};
+  for (size_t i = 0; i < sizeof constants / sizeof *constants; i++)
+    if (iso_jinja_at_word(parser, constants[i]))
+      return iso_jinja_parse_fail(parser, ISO_ERROR_CORRUPT_DATA, "cannot assign to that");
+  return iso_jinja_expect_name(parser, out_name);
+}
+
 /* Parameters up to ")", the "(" already taken. */
 static iso_status parse_parameters(iso_jinja_parser *parser, iso_jinja_node **out_items) {
   iso_jinja_node_list items = {0};
@@ -214,7 +226,7 @@ static iso_status parse_parameters(iso_jinja_parser *parser, iso_jinja_node **ou
       ISO_TRY(iso_jinja_expect_operator(parser, ","));
     iso_jinja_node *parameter;
     ISO_TRY(iso_jinja_node_create(parser, ISO_JINJA_NODE_PARAMETER, &parameter));
-    ISO_TRY(iso_jinja_expect_name(parser, &parameter->value));
+    ISO_TRY(expect_variable(parser, &parameter->value));
     if (iso_jinja_skip_operator(parser, "="))
       ISO_TRY(iso_jinja_parse_expression(parser, ISO_JINJA_FORM_FULL, &parameter->first));
     else if (items.last && items.last->first)
@@ -241,7 +253,7 @@ static iso_status parse_macro_body(iso_jinja_parser *parser, const char *end,
 }
 
 static iso_status parse_macro(iso_jinja_parser *parser, iso_jinja_node *node) {
-  ISO_TRY(iso_jinja_expect_name(parser, &node->value));
+  ISO_TRY(expect_variable(parser, &node->value));
   ISO_TRY(iso_jinja_expect_operator(parser, "("));
   ISO_TRY(parse_parameters(parser, &node->items));
   return parse_macro_body(parser, "endmacro", node);
@@ -250,7 +262,7 @@ static iso_status parse_macro(iso_jinja_parser *parser, iso_jinja_node *node) {
 static iso_status parse_call_block(iso_jinja_parser *parser, iso_jinja_node *node) {
   iso_jinja_node *caller;
   ISO_TRY(iso_jinja_node_create(parser, ISO_JINJA_NODE_MACRO, &caller));
-  caller->value = iso_jinja_literal("caller");
+  caller->value = iso_jinja_none();
   if (iso_jinja_skip_operator(parser, "("))
     ISO_TRY(parse_parameters(parser, &caller->items));
   ISO_TRY(iso_jinja_parse_expression(parser, ISO_JINJA_FORM_FULL, &node->first));
@@ -272,7 +284,7 @@ static iso_status parse_with(iso_jinja_parser *parser, iso_jinja_node *node) {
       ISO_TRY(iso_jinja_expect_operator(parser, ","));
     iso_jinja_node *pair;
     ISO_TRY(iso_jinja_node_create(parser, ISO_JINJA_NODE_PAIR, &pair));
-    ISO_TRY(parse_single_target(parser, &pair->first));
+    ISO_TRY(parse_target(parser, &pair->first));
     ISO_TRY(iso_jinja_expect_operator(parser, "="));
     ISO_TRY(iso_jinja_parse_expression(parser, ISO_JINJA_FORM_FULL, &pair->second));
     iso_jinja_node_list_append(&pairs, pair);

@@ -1,11 +1,16 @@
 #include "models/chat/jinja/evaluate.h"
 #include "models/chat/jinja/session.h"
 
-static iso_jinja_value *find(const iso_jinja_scope *scope, iso_jinja_value name) {
-  for (uint32_t i = 0; i < scope->count; i++)
+/* `*out_found` is NULL where the scope has no such variable. */
+static iso_status find(iso_jinja_session *session, const iso_jinja_scope *scope,
+                       iso_jinja_value name, iso_jinja_value **out_found) {
+  *out_found = NULL;
+  ISO_TRY(
+      iso_jinja_spend(session, 1 + scope->count / 8 + (uint64_t)scope->count * (name.length / 64)));
+  for (uint32_t i = 0; i < scope->count && !*out_found; i++)
     if (iso_jinja_same_text(scope->variables[i].name, name))
-      return &scope->variables[i].value;
-  return NULL;
+      *out_found = &scope->variables[i].value;
+  return ISO_OK;
 }
 
 iso_status iso_jinja_open_scope(iso_jinja_session *session) {
@@ -19,8 +24,8 @@ iso_status iso_jinja_open_scope(iso_jinja_session *session) {
 iso_status iso_jinja_assign_name(iso_jinja_session *session, iso_jinja_value name,
                                  iso_jinja_value value) {
   iso_jinja_scope *scope = session->scope;
-  ISO_TRY(iso_jinja_spend(session, 1 + scope->count / 8));
-  iso_jinja_value *found = find(scope, name);
+  iso_jinja_value *found;
+  ISO_TRY(find(session, scope, name, &found));
   if (found) {
     *found = value;
     return ISO_OK;
@@ -78,8 +83,8 @@ iso_status iso_jinja_assign(iso_jinja_session *session, const iso_jinja_node *ta
 iso_status iso_jinja_look_up(iso_jinja_session *session, iso_jinja_value name,
                              iso_jinja_value *out_value) {
   for (const iso_jinja_scope *scope = session->scope; scope; scope = scope->parent) {
-    ISO_TRY(iso_jinja_spend(session, scope->count / 8));
-    const iso_jinja_value *found = find(scope, name);
+    iso_jinja_value *found;
+    ISO_TRY(find(session, scope, name, &found));
     if (found) {
       *out_value = *found;
       return ISO_OK;

@@ -17,18 +17,20 @@ static bool in_set(uint32_t codepoint, const iso_jinja_value *set) {
 iso_status iso_jinja_strip(iso_jinja_call *call, iso_jinja_value text, iso_jinja_strip_side side,
                            iso_jinja_value *out_text) {
   iso_jinja_value set;
+  iso_jinja_allow_none(call, 0);
   ISO_TRY(iso_jinja_string_argument(call, 0, NULL, &set));
-  bool given = iso_jinja_given(call, 0) && call->bound[0].kind != ISO_JINJA_NONE;
+  bool given = iso_jinja_given(call, 0);
   uint32_t codepoint;
   size_t start = 0, end = text.length;
   while ((side & ISO_JINJA_STRIP_LEFT) && start < end) {
+    ISO_TRY(iso_jinja_spend(call->session, set.length / 8));
     size_t taken = iso_jinja_decode(text.string + start, end - start, &codepoint);
     if (!in_set(codepoint, given ? &set : NULL))
       break;
     start += taken;
-    ISO_TRY(iso_jinja_spend(call->session, set.length / 8));
   }
   while ((side & ISO_JINJA_STRIP_RIGHT) && end > start) {
+    ISO_TRY(iso_jinja_spend(call->session, set.length / 8));
     size_t last = end - 1;
     while (last > start && end - last < 4 && ((unsigned char)text.string[last] & 0xC0) == 0x80)
       last--;
@@ -37,7 +39,6 @@ iso_status iso_jinja_strip(iso_jinja_call *call, iso_jinja_value text, iso_jinja
     if (!in_set(codepoint, given ? &set : NULL))
       break;
     end = last;
-    ISO_TRY(iso_jinja_spend(call->session, set.length / 8));
   }
   *out_text = iso_jinja_part(text, start, end);
   return iso_jinja_spend(call->session, (text.length - (end - start)) / 64);
@@ -66,20 +67,6 @@ iso_status iso_jinja_replace(iso_jinja_session *session, iso_jinja_value text,
     }
   }
   ISO_TRY(iso_jinja_append(session, &buffer, text.string + at, text.length - at));
-  *out_text = iso_jinja_buffer_string(&buffer);
-  return ISO_OK;
-}
-
-iso_status iso_jinja_capitalize(iso_jinja_session *session, iso_jinja_value text,
-                                iso_jinja_value *out_text) {
-  iso_jinja_buffer buffer = {0};
-  ISO_TRY(iso_jinja_spend(session, text.length / 8));
-  for (size_t at = 0; at < text.length;) {
-    uint32_t codepoint;
-    iso_jinja_case to = at == 0 ? ISO_JINJA_TITLE : ISO_JINJA_LOWER;
-    at += iso_jinja_decode(text.string + at, text.length - at, &codepoint);
-    ISO_TRY(iso_jinja_append_case(session, &buffer, codepoint, to));
-  }
   *out_text = iso_jinja_buffer_string(&buffer);
   return ISO_OK;
 }

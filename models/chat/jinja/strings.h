@@ -17,10 +17,6 @@ iso_status iso_jinja_strip(iso_jinja_call *call, iso_jinja_value text, iso_jinja
 iso_status iso_jinja_replace(iso_jinja_session *session, iso_jinja_value text,
                              iso_jinja_value old_text, iso_jinja_value new_text, int64_t count,
                              iso_jinja_value *out_text);
-/* First character in title case, the rest lower. */
-iso_status iso_jinja_capitalize(iso_jinja_session *session, iso_jinja_value text,
-                                iso_jinja_value *out_text);
-
 typedef enum iso_jinja_pad_side {
   ISO_JINJA_PAD_LEFT,
   ISO_JINJA_PAD_RIGHT,

@@ -63,16 +63,6 @@ static bool has_category(uint32_t codepoint, uint32_t category_bits) {
   return category_bits >> utf8proc_category((utf8proc_int32_t)codepoint) & 1;
 }
 
-bool iso_jinja_is_letter(uint32_t codepoint) {
-  return has_category(codepoint, 1u << UTF8PROC_CATEGORY_LU | 1u << UTF8PROC_CATEGORY_LL |
-                                     1u << UTF8PROC_CATEGORY_LT | 1u << UTF8PROC_CATEGORY_LM |
-                                     1u << UTF8PROC_CATEGORY_LO);
-}
-
-bool iso_jinja_is_digit(uint32_t codepoint) {
-  return has_category(codepoint, 1u << UTF8PROC_CATEGORY_ND);
-}
-
 bool iso_jinja_is_printable(uint32_t codepoint) {
   if (codepoint < 0x7F)
     return codepoint >= ' ';
@@ -80,29 +70,6 @@ bool iso_jinja_is_printable(uint32_t codepoint) {
                                       1u << UTF8PROC_CATEGORY_CS | 1u << UTF8PROC_CATEGORY_CO |
                                       1u << UTF8PROC_CATEGORY_CN | 1u << UTF8PROC_CATEGORY_ZL |
                                       1u << UTF8PROC_CATEGORY_ZP | 1u << UTF8PROC_CATEGORY_ZS);
-}
-
-bool iso_jinja_is_upper(uint32_t codepoint) {
-  return has_category(codepoint, 1u << UTF8PROC_CATEGORY_LU | 1u << UTF8PROC_CATEGORY_LT);
-}
-
-bool iso_jinja_is_lower(uint32_t codepoint) {
-  return has_category(codepoint, 1u << UTF8PROC_CATEGORY_LL);
-}
-
-bool iso_jinja_has_case(iso_jinja_value text, bool upper) {
-  bool found = false;
-  for (size_t at = 0; at < text.length;) {
-    uint32_t codepoint;
-    at += iso_jinja_decode(text.string + at, text.length - at, &codepoint);
-    bool is_upper = iso_jinja_is_upper(codepoint);
-    if (!is_upper && !iso_jinja_is_lower(codepoint))
-      continue;
-    if (is_upper != upper)
-      return false;
-    found = true;
-  }
-  return found;
 }
 
 size_t iso_jinja_leading_space(const char *bytes, size_t length) {
@@ -148,33 +115,6 @@ size_t iso_jinja_find_last(iso_jinja_value text, iso_jinja_value needle, size_t 
     if (memcmp(text.string + at, needle.string, needle.length) == 0)
       return at;
   return SIZE_MAX;
-}
-
-iso_status iso_jinja_append_case(iso_jinja_session *session, iso_jinja_buffer *buffer,
-                                 uint32_t codepoint, iso_jinja_case to) {
-  if (codepoint == 0xDF && to != ISO_JINJA_LOWER)
-    return iso_jinja_append(session, buffer, to == ISO_JINJA_UPPER ? "SS" : "Ss", 2);
-  if (codepoint == 0x130 && to == ISO_JINJA_LOWER)
-    return iso_jinja_append(session, buffer, "i\xCC\x87", 3);
-  utf8proc_int32_t c = (utf8proc_int32_t)codepoint;
-  if (codepoint < ISO_JINJA_INVALID_BYTE || codepoint > ISO_JINJA_INVALID_BYTE + 0xFF)
-    c = to == ISO_JINJA_UPPER   ? utf8proc_toupper(c)
-        : to == ISO_JINJA_LOWER ? utf8proc_tolower(c)
-                                : utf8proc_totitle(c);
-  return iso_jinja_append_codepoint(session, buffer, (uint32_t)c);
-}
-
-iso_status iso_jinja_change_case(iso_jinja_session *session, iso_jinja_value text,
-                                 iso_jinja_case to, iso_jinja_value *out_text) {
-  iso_jinja_buffer buffer = {0};
-  ISO_TRY(iso_jinja_spend(session, text.length / 8));
-  for (size_t at = 0; at < text.length;) {
-    uint32_t codepoint;
-    at += iso_jinja_decode(text.string + at, text.length - at, &codepoint);
-    ISO_TRY(iso_jinja_append_case(session, &buffer, codepoint, to));
-  }
-  *out_text = iso_jinja_buffer_string(&buffer);
-  return ISO_OK;
 }
 
 iso_jinja_value iso_jinja_part(iso_jinja_value text, size_t start, size_t end) {

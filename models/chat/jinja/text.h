@@ -17,15 +17,18 @@ size_t iso_jinja_count_codepoints(const char *bytes, size_t length);
 /* Byte offset of code point `index`, or `length` when there are fewer. */
 size_t iso_jinja_codepoint_offset(const char *bytes, size_t length, size_t index);
 
-bool iso_jinja_is_space(uint32_t codepoint);      /* str.isspace */
-bool iso_jinja_is_line_break(uint32_t codepoint); /* where str.splitlines splits */
-bool iso_jinja_is_letter(uint32_t codepoint);     /* str.isalpha */
-bool iso_jinja_is_digit(uint32_t codepoint);      /* str.isdecimal */
-bool iso_jinja_is_printable(uint32_t codepoint);  /* str.isprintable */
-bool iso_jinja_is_upper(uint32_t codepoint);      /* upper or title case */
+bool iso_jinja_is_space(uint32_t codepoint);            /* str.isspace */
+bool iso_jinja_is_line_break(uint32_t codepoint);       /* where str.splitlines splits */
+bool iso_jinja_is_letter(uint32_t codepoint);           /* str.isalpha */
+bool iso_jinja_is_decimal(uint32_t codepoint);          /* str.isdecimal */
+bool iso_jinja_is_digit(uint32_t codepoint);            /* str.isdigit: superscripts, too */
+bool iso_jinja_is_letter_or_number(uint32_t codepoint); /* str.isalnum */
+bool iso_jinja_is_printable(uint32_t codepoint);        /* str.isprintable */
+bool iso_jinja_is_upper(uint32_t codepoint);
 bool iso_jinja_is_lower(uint32_t codepoint);
-/* str.isupper or str.islower: some letter has the case, and none the other. */
-bool iso_jinja_has_case(iso_jinja_value text, bool upper);
+/* str.isupper or str.islower: some letter has the case, and none another. */
+iso_status iso_jinja_has_case(iso_jinja_session *session, iso_jinja_value text, bool upper,
+                              iso_jinja_value *out_boolean);
 
 /* Bytes of white space at the start, and the length without the white space at the end. */
 size_t iso_jinja_leading_space(const char *bytes, size_t length);
@@ -36,13 +39,16 @@ size_t iso_jinja_find(iso_jinja_value text, iso_jinja_value needle, size_t start
 /* Last occurrence that ends at or before byte `end`; SIZE_MAX if none. */
 size_t iso_jinja_find_last(iso_jinja_value text, iso_jinja_value needle, size_t end);
 
-typedef enum iso_jinja_case { ISO_JINJA_UPPER, ISO_JINJA_LOWER, ISO_JINJA_TITLE } iso_jinja_case;
+typedef enum iso_jinja_case {
+  ISO_JINJA_UPPER,
+  ISO_JINJA_LOWER,
+  ISO_JINJA_FOLDED,      /* for comparing without regard to case */
+  ISO_JINJA_TITLE,       /* the first letter of each run of letters in title case, the rest lower */
+  ISO_JINJA_CAPITALIZED, /* the first character in title case, the rest lower */
+  ISO_JINJA_SWAPPED
+} iso_jinja_case;
 
-/* Appends one code point in another case. Mappings are one to one but for sharp s and dotted
- * capital I; Python's other one-to-many mappings (ligatures) are not made. */
-iso_status iso_jinja_append_case(iso_jinja_session *session, iso_jinja_buffer *buffer,
-                                 uint32_t codepoint, iso_jinja_case to);
-/* A string with every code point in upper or lower case. */
+/* The string in another case, by Unicode's full mappings. */
 iso_status iso_jinja_change_case(iso_jinja_session *session, iso_jinja_value text,
                                  iso_jinja_case to, iso_jinja_value *out_text);
 /* A part of a string, sharing its bytes. */

@@ -24,6 +24,7 @@ typedef enum iso_jinja_kind {
   ISO_JINJA_STRING,
   ISO_JINJA_LIST,
   ISO_JINJA_TUPLE,
+  ISO_JINJA_RANGE,     /* a list of integers that is neither printed nor added to */
   ISO_JINJA_GENERATOR, /* what can be iterated over once, and nothing else */
   ISO_JINJA_DICT,
   ISO_JINJA_NAMESPACE,
@@ -50,7 +51,7 @@ typedef struct iso_jinja_value {
     int64_t integer;
     double number;
     const char *string;          /* string: text; undefined: the name that was looked up */
-    struct iso_jinja_list *list; /* LIST, TUPLE and GENERATOR */
+    struct iso_jinja_list *list; /* LIST, TUPLE, RANGE and GENERATOR */
     struct iso_jinja_dict *dict; /* DICT and NAMESPACE */
     const struct iso_jinja_builtin *function;
     struct iso_jinja_method *method;
@@ -116,6 +117,11 @@ bool iso_jinja_same_text(iso_jinja_value a, iso_jinja_value b); /* two strings *
 /* Python's truth of a value. */
 bool iso_jinja_is_true(iso_jinja_value value);
 static inline bool iso_jinja_is_sequence(iso_jinja_value value) {
+  return value.kind == ISO_JINJA_LIST || value.kind == ISO_JINJA_TUPLE ||
+         value.kind == ISO_JINJA_RANGE;
+}
+/* Lists and tuples, which can be added up and have an order. */
+static inline bool iso_jinja_is_list(iso_jinja_value value) {
   return value.kind == ISO_JINJA_LIST || value.kind == ISO_JINJA_TUPLE;
 }
 /* Integers and booleans are integers to Python; false for all else. */
@@ -142,8 +148,8 @@ iso_status iso_jinja_dict_create(iso_jinja_session *session, iso_jinja_kind kind
  * changes. Fails only where comparing runs out of steps or depth. */
 iso_status iso_jinja_dict_find(iso_jinja_session *session, const iso_jinja_dict *dict,
                                iso_jinja_value key, iso_jinja_value **out_found);
-/* Whether Python could hash `key`, so that it can be the key of a dict. */
-bool iso_jinja_is_hashable(iso_jinja_value key);
+/* Fails for what Python cannot hash, which cannot be the key of a dict. */
+iso_status iso_jinja_check_hashable(iso_jinja_session *session, iso_jinja_value key);
 /* Sets or replaces; fails for a key that Python cannot hash. */
 iso_status iso_jinja_dict_set(iso_jinja_session *session, iso_jinja_dict *dict, iso_jinja_value key,
                               iso_jinja_value value);

@@ -29,8 +29,10 @@ static bool order_numbers(iso_jinja_value a, iso_jinja_value b, int *out_order) 
 static iso_status equal_lists(iso_jinja_session *session, const iso_jinja_list *a,
                               const iso_jinja_list *b, bool *out_equal) {
   *out_equal = a->count == b->count;
-  for (uint32_t i = 0; *out_equal && i < a->count && i < b->count; i++)
+  for (uint32_t i = 0; *out_equal && i < a->count && i < b->count; i++) {
+    ISO_TRY(iso_jinja_spend(session, 1));
     ISO_TRY(iso_jinja_equal(session, a->items[i], b->items[i], out_equal));
+  }
   return ISO_OK;
 }
 
@@ -65,9 +67,10 @@ iso_status iso_jinja_equal(iso_jinja_session *session, iso_jinja_value a, iso_ji
     return ISO_OK;
   case ISO_JINJA_STRING:
     *out_equal = iso_jinja_same_text(a, b);
-    return iso_jinja_spend(session, *out_equal ? a.length / 64 : 0);
+    return iso_jinja_spend(session, a.length == b.length ? a.length / 64 : 0);
   case ISO_JINJA_LIST:
   case ISO_JINJA_TUPLE:
+  case ISO_JINJA_RANGE:
     ISO_TRY(iso_jinja_enter(session));
     ISO_TRY(equal_lists(session, a.list, b.list, out_equal));
     iso_jinja_leave(session);
@@ -93,6 +96,7 @@ static iso_status order_lists(iso_jinja_session *session, const iso_jinja_list *
                               const iso_jinja_list *b, const char *operation, int *out_order) {
   for (uint32_t i = 0; i < a->count && i < b->count; i++) {
     bool equal;
+    ISO_TRY(iso_jinja_spend(session, 1));
     ISO_TRY(iso_jinja_equal(session, a->items[i], b->items[i], &equal));
     if (!equal)
       return iso_jinja_order(session, a->items[i], b->items[i], operation, out_order);
@@ -109,9 +113,9 @@ iso_status iso_jinja_order(iso_jinja_session *session, iso_jinja_value a, iso_ji
     return iso_jinja_fail_undefined(session, a.kind == ISO_JINJA_UNDEFINED ? a : b);
   if (a.kind == ISO_JINJA_STRING && b.kind == ISO_JINJA_STRING) {
     *out_order = order_text(a, b);
-    return iso_jinja_spend(session, 1);
+    return iso_jinja_spend(session, 1 + (a.length < b.length ? a.length : b.length) / 64);
   }
-  if (iso_jinja_is_sequence(a) && a.kind == b.kind) {
+  if (iso_jinja_is_list(a) && a.kind == b.kind) {
     ISO_TRY(iso_jinja_enter(session));
     ISO_TRY(order_lists(session, a.list, b.list, operation, out_order));
     iso_jinja_leave(session);
@@ -139,9 +143,7 @@ iso_status iso_jinja_contains(iso_jinja_session *session, iso_jinja_value contai
   }
   if (container.kind == ISO_JINJA_DICT) {
     iso_jinja_value *found;
-    if (!iso_jinja_is_hashable(item))
-      return iso_jinja_fail(session, ISO_ERROR_INVALID_ARGUMENT, "unhashable type: '%s'",
-                            iso_jinja_type_name(item));
+    ISO_TRY(iso_jinja_check_hashable(session, item));
     ISO_TRY(iso_jinja_dict_find(session, container.dict, item, &found));
     *out_contains = found != NULL;
     return ISO_OK;

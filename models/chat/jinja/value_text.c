@@ -2,11 +2,29 @@
 #include "models/chat/jinja/session.h"
 #include "models/chat/jinja/text.h"
 #include <ctype.h>
+#include <float.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* The fewest significant digits that read back as the same number. Any 15 digits come through a
+ * normal double unchanged, so that where fewer do the rest are zeros. */
+static void print_shortest(double number, char *out_text, size_t size) {
+  int exponent;
+  bool power_of_two = fabs(frexp(number, &exponent)) == 0.5;
+  for (int precision = fabs(number) < DBL_MIN ? 0 : 14; precision < 17; precision++) {
+    snprintf(out_text, size, "%.*e", precision, number);
+    if (strtod(out_text, NULL) == number)
+      return;
+    /* Doubles are twice as far apart above a power of two: what is next may be near enough. */
+    char *last = strchr(out_text, 'e') - 1;
+    if (power_of_two && precision == 15 && *last != '9' && ++*last &&
+        strtod(out_text, NULL) == number)
+      return;
+  }
+}
 
 iso_status iso_jinja_print_float(iso_jinja_session *session, iso_jinja_buffer *buffer,
                                  double number) {
@@ -15,19 +33,17 @@ iso_status iso_jinja_print_float(iso_jinja_session *session, iso_jinja_buffer *b
                                  isnan(number) ? "nan"
                                  : number < 0  ? "-inf"
                                                : "inf");
-  /* The fewest significant digits that read back as the same number. */
   char scientific[40];
-  for (int precision = 0; precision < 17; precision++) {
-    snprintf(scientific, sizeof scientific, "%.*e", precision, number);
-    if (strtod(scientific, NULL) == number)
-      break;
-  }
+  ISO_TRY(iso_jinja_spend(session, 8));
+  print_shortest(number, scientific, sizeof scientific);
   char digits[24];
   int count = 0;
   char *exponent_text = strchr(scientific, 'e');
   for (const char *c = scientific; c < exponent_text; c++)
     if (isdigit((unsigned char)*c))
       digits[count++] = *c;
+  while (count > 1 && digits[count - 1] == '0')
+    count--;
   int exponent = (int)strtol(exponent_text + 1, NULL, 10);
 
   char text[48];
@@ -117,6 +133,7 @@ static iso_status represent_dict(iso_jinja_session *session, iso_jinja_buffer *b
 static iso_status represent_object(iso_jinja_session *session, iso_jinja_buffer *buffer,
                                    iso_jinja_value value) {
   char text[32];
+  iso_jinja_value name;
   switch (value.kind) {
   case ISO_JINJA_UNDEFINED:
     return iso_jinja_append_text(session, buffer, "Undefined");
@@ -138,6 +155,9 @@ static iso_status represent_object(iso_jinja_session *session, iso_jinja_buffer 
   case ISO_JINJA_LIST:
   case ISO_JINJA_TUPLE:
     return represent_list(session, buffer, value);
+  case ISO_JINJA_RANGE:
+    return iso_jinja_fail(session, ISO_ERROR_UNSUPPORTED,
+                          "printing a range is not supported; make it a list");
   case ISO_JINJA_DICT:
     return represent_dict(session, buffer, value.dict);
   case ISO_JINJA_NAMESPACE:
@@ -145,8 +165,11 @@ static iso_status represent_object(iso_jinja_session *session, iso_jinja_buffer 
     ISO_TRY(represent_dict(session, buffer, value.dict));
     return iso_jinja_append_text(session, buffer, ">");
   case ISO_JINJA_MACRO:
+    name = iso_jinja_macro_name(value.macro);
     ISO_TRY(iso_jinja_append_text(session, buffer, "<Macro "));
-    ISO_TRY(iso_jinja_represent(session, buffer, iso_jinja_macro_name(value.macro)));
+    if (name.kind == ISO_JINJA_NONE)
+      return iso_jinja_append_text(session, buffer, "anonymous>");
+    ISO_TRY(iso_jinja_represent(session, buffer, name));
     return iso_jinja_append_text(session, buffer, ">");
   default:
     ISO_TRY(iso_jinja_append_text(session, buffer, "<"));

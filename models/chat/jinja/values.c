@@ -4,15 +4,16 @@
 #include <string.h>
 
 static const char *const type_names[ISO_JINJA_KIND_COUNT] = {
-    [ISO_JINJA_ABSENT] = "nothing",    [ISO_JINJA_UNDEFINED] = "Undefined",
-    [ISO_JINJA_NONE] = "NoneType",     [ISO_JINJA_BOOLEAN] = "bool",
-    [ISO_JINJA_INTEGER] = "int",       [ISO_JINJA_FLOAT] = "float",
-    [ISO_JINJA_STRING] = "str",        [ISO_JINJA_LIST] = "list",
-    [ISO_JINJA_TUPLE] = "tuple",       [ISO_JINJA_GENERATOR] = "generator",
-    [ISO_JINJA_DICT] = "dict",         [ISO_JINJA_NAMESPACE] = "Namespace",
-    [ISO_JINJA_FUNCTION] = "function", [ISO_JINJA_METHOD] = "method",
-    [ISO_JINJA_MACRO] = "Macro",       [ISO_JINJA_LOOP] = "LoopContext",
-    [ISO_JINJA_CYCLER] = "Cycler",     [ISO_JINJA_JOINER] = "Joiner",
+    [ISO_JINJA_ABSENT] = "nothing",      [ISO_JINJA_UNDEFINED] = "Undefined",
+    [ISO_JINJA_NONE] = "NoneType",       [ISO_JINJA_BOOLEAN] = "bool",
+    [ISO_JINJA_INTEGER] = "int",         [ISO_JINJA_FLOAT] = "float",
+    [ISO_JINJA_STRING] = "str",          [ISO_JINJA_LIST] = "list",
+    [ISO_JINJA_TUPLE] = "tuple",         [ISO_JINJA_RANGE] = "range",
+    [ISO_JINJA_GENERATOR] = "generator", [ISO_JINJA_DICT] = "dict",
+    [ISO_JINJA_NAMESPACE] = "Namespace", [ISO_JINJA_FUNCTION] = "function",
+    [ISO_JINJA_METHOD] = "method",       [ISO_JINJA_MACRO] = "Macro",
+    [ISO_JINJA_LOOP] = "LoopContext",    [ISO_JINJA_CYCLER] = "Cycler",
+    [ISO_JINJA_JOINER] = "Joiner",
 };
 
 const char *iso_jinja_type_name(iso_jinja_value value) { return type_names[value.kind]; }
@@ -48,6 +49,7 @@ bool iso_jinja_is_true(iso_jinja_value value) {
     return value.length > 0;
   case ISO_JINJA_LIST:
   case ISO_JINJA_TUPLE:
+  case ISO_JINJA_RANGE:
     return value.list->count > 0;
   case ISO_JINJA_DICT:
     return value.dict->count > 0;
@@ -120,8 +122,9 @@ iso_status iso_jinja_dict_create(iso_jinja_session *session, iso_jinja_kind kind
 
 iso_status iso_jinja_dict_find(iso_jinja_session *session, const iso_jinja_dict *dict,
                                iso_jinja_value key, iso_jinja_value **out_found) {
+  uint64_t long_key = key.kind == ISO_JINJA_STRING ? key.length / 64 : 0;
   *out_found = NULL;
-  ISO_TRY(iso_jinja_spend(session, dict->count / 8));
+  ISO_TRY(iso_jinja_spend(session, dict->count / 8 + dict->count * long_key));
   for (uint32_t i = 0; i < dict->count; i++) {
     bool equal;
     if (key.kind == ISO_JINJA_STRING)
@@ -137,22 +140,23 @@ iso_status iso_jinja_dict_find(iso_jinja_session *session, const iso_jinja_dict 
   return ISO_OK;
 }
 
-static bool is_hashable(iso_jinja_value key, int depth) {
-  if (key.kind == ISO_JINJA_LIST || key.kind == ISO_JINJA_DICT || depth > 8)
-    return false;
-  for (uint32_t i = 0; key.kind == ISO_JINJA_TUPLE && i < key.list->count; i++)
-    if (!is_hashable(key.list->items[i], depth + 1))
-      return false;
-  return true;
+iso_status iso_jinja_check_hashable(iso_jinja_session *session, iso_jinja_value key) {
+  if (key.kind == ISO_JINJA_LIST || key.kind == ISO_JINJA_DICT)
+    return iso_jinja_fail(session, ISO_ERROR_INVALID_ARGUMENT, "unhashable type: '%s'",
+                          iso_jinja_type_name(key));
+  if (key.kind != ISO_JINJA_TUPLE)
+    return ISO_OK;
+  ISO_TRY(iso_jinja_enter(session)); /* a tuple may hold another many times over */
+  ISO_TRY(iso_jinja_spend(session, key.list->count));
+  for (uint32_t i = 0; i < key.list->count; i++)
+    ISO_TRY(iso_jinja_check_hashable(session, key.list->items[i]));
+  iso_jinja_leave(session);
+  return ISO_OK;
 }
-
-bool iso_jinja_is_hashable(iso_jinja_value key) { return is_hashable(key, 0); }
 
 iso_status iso_jinja_dict_set(iso_jinja_session *session, iso_jinja_dict *dict, iso_jinja_value key,
                               iso_jinja_value value) {
-  if (!iso_jinja_is_hashable(key))
-    return iso_jinja_fail(session, ISO_ERROR_INVALID_ARGUMENT, "unhashable type: '%s'",
-                          iso_jinja_type_name(key));
+  ISO_TRY(iso_jinja_check_hashable(session, key));
   iso_jinja_value *found;
   ISO_TRY(iso_jinja_dict_find(session, dict, key, &found));
   if (found) {
@@ -215,6 +219,7 @@ iso_status iso_jinja_length(iso_jinja_session *session, iso_jinja_value value,
     return iso_jinja_spend(session, value.length / 16);
   case ISO_JINJA_LIST:
   case ISO_JINJA_TUPLE:
+  case ISO_JINJA_RANGE:
     *out_length = value.list->count;
     return ISO_OK;
   case ISO_JINJA_DICT:
