@@ -149,14 +149,14 @@ static uint64_t count_done(iso_device *device) {
   return sum;
 }
 
-/* Waits in slices and counts those without progress, so that a process that was stopped makes no
+/* Waits in slices and adds up those without progress, so that a process that was stopped makes no
  * device hang. Progress is a submission done; a command of a software device may take minutes, but
  * it takes processor time of this process. */
 static VkResult wait_in_slices(iso_device *device, const vulkan_timeline *timeline, uint64_t value,
                                uint64_t timeout_us, bool *out_hangs) {
   bool is_software = device->facts.info.kind == ISO_DEVICE_CPU;
   uint64_t done = 0, worked = is_software ? clock_us(CLOCK_PROCESS_CPUTIME_ID) : 0;
-  for (uint32_t idle = 0; idle < VULKAN_HANG_SECONDS;) {
+  for (uint64_t idle_us = 0; idle_us < VULKAN_HANG_SECONDS * UINT64_C(1000000);) {
     uint64_t slice = timeout_us < SLICE_US ? timeout_us : SLICE_US;
     VkResult result = wait_slice(device, timeline, value, slice);
     if (timeout_us < UINT64_MAX)
@@ -165,7 +165,8 @@ static VkResult wait_in_slices(iso_device *device, const vulkan_timeline *timeli
       return result;
     uint64_t done_now = count_done(device),
              worked_now = is_software ? clock_us(CLOCK_PROCESS_CPUTIME_ID) : 0;
-    idle = done_now != done || worked_now - worked >= LEAST_WORK_US ? 0 : idle + 1;
+    bool is_working = done_now != done || worked_now - worked >= LEAST_WORK_US;
+    idle_us = is_working ? 0 : idle_us + slice;
     done = done_now;
     worked = worked_now;
   }

@@ -337,11 +337,12 @@ static void expect_words(const char *const *words) {
 #define EXPECT_WORDS(...) expect_words((const char *const[]){__VA_ARGS__, NULL})
 
 /* The submission that does not end is named, and what it may still use is left alone. */
-static void test_a_device_hangs(void **state) {
-  (void)state;
-  NEED_PLUGIN()
+static void hang(bool is_software) {
   uint64_t filled, copied, again;
   rig on;
+  reset();
+  if (is_software)
+    fake->properties.deviceType = VK_PHYSICAL_DEVICE_TYPE_CPU;
   rig_open(&on);
   uint32_t n_alive = fake->n_alive;
   fake->hang_at = 2;
@@ -361,6 +362,13 @@ static void test_a_device_hangs(void **state) {
   rig_close(&on);
   assert_int_equal(fake->n_timeouts, n_timeouts);
   assert_int_equal(fake->n_alive, n_alive);
+}
+
+static void test_a_device_hangs(void **state) {
+  (void)state;
+  NEED_PLUGIN()
+  for (int is_software = 0; is_software < 2; is_software++)
+    hang(is_software);
 }
 
 /* Enqueuing waits, too: for a command buffer to be free. */
