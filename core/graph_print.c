@@ -1,4 +1,5 @@
 /* A graph as text: one line a value from outside, one line a node, views where they appear. */
+#include "core/c_locale.h"
 #include "core/printer.h"
 #include <isomer/graph.h>
 #include <string.h>
@@ -75,6 +76,7 @@ static void add_view(iso_printer *text, iso_value index, const iso_value_info *v
 
 iso_status iso_graph_print(const iso_graph *graph, char **out_text) {
   static const char *const roles[] = {"input", "weight", "state"};
+  iso_c_locale locale = iso_c_locale_enter();
   iso_printer text = {0};
   int32_t layer = -1;
   for (iso_value v = 0; v < iso_graph_value_count(graph); v++) {
@@ -97,5 +99,6 @@ iso_status iso_graph_print(const iso_graph *graph, char **out_text) {
   for (iso_value v = 0; v < iso_graph_value_count(graph); v++)
     if (iso_graph_get_value(graph, v)->is_output)
       iso_printer_add(&text, "output %%%d %s\n", v, iso_graph_get_value(graph, v)->name);
+  iso_c_locale_leave(locale);
   return iso_printer_take(&text, out_text);
 }

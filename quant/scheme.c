@@ -1,5 +1,3 @@
-#include <strings.h>
-
 #include "quant/codec.h"
 
 static const iso_scheme_info infos[ISO_SCHEME_COUNT] = {
@@ -19,9 +17,21 @@ const iso_scheme_info *iso_scheme_get_info(iso_scheme scheme) {
   return (unsigned)scheme < ISO_SCHEME_COUNT ? &infos[scheme] : NULL;
 }
 
+/* Without regard to the case of ASCII letters, in any locale: in some, i is not I in lower case. */
+static bool same_name(const char *a, const char *b) {
+  for (;; a++, b++) {
+    char x = *a >= 'A' && *a <= 'Z' ? (char)(*a + 32) : *a;
+    char y = *b >= 'A' && *b <= 'Z' ? (char)(*b + 32) : *b;
+    if (x != y)
+      return false;
+    if (!x)
+      return true;
+  }
+}
+
 bool iso_scheme_from_name(const char *name, iso_scheme *out_scheme) {
   for (int i = 0; i < ISO_SCHEME_COUNT; i++)
-    if (strcasecmp(name, infos[i].name) == 0) {
+    if (same_name(name, infos[i].name)) {
       *out_scheme = (iso_scheme)i;
       return true;
     }

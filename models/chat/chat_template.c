@@ -1,4 +1,5 @@
 #include "models/chat/chat_template.h"
+#include "core/c_locale.h"
 #include "models/chat/chat_values.h"
 #include "models/chat/jinja/evaluate.h"
 #include "models/chat/jinja/session.h"
@@ -33,7 +34,9 @@ iso_status iso_chat_template_create(const char *source, size_t length,
   made->parsed.steps_left = UINT64_MAX; /* parsing is linear in the source */
   made->parsed.depth_left = PARSE_DEPTH;
   made->parsed.line = 1;
+  iso_c_locale locale = iso_c_locale_enter();
   iso_status status = iso_jinja_parse(&made->parsed, source, length, &made->body);
+  iso_c_locale_leave(locale);
   if (status != ISO_OK) {
     iso_chat_template_destroy(made);
     return status;
@@ -115,7 +118,9 @@ iso_status iso_chat_template_render(const iso_chat_template *chat_template,
       .line = 1,
       .now = input->now ? input->now : time(NULL),
   };
+  iso_c_locale locale = iso_c_locale_enter(); /* dates, too, are as in English */
   iso_status status = render(&session, chat_template->body, input, out_text, out_length);
+  iso_c_locale_leave(locale);
   iso_jinja_session_end(&session);
   return status;
 }

@@ -1,5 +1,6 @@
 /* From the text of a case to the arguments of an op. */
 #include "ops/conform/case.h"
+#include "core/c_locale.h"
 #include "ops/shape.h"
 #include <isomer/reference.h>
 #include <errno.h>
@@ -256,7 +257,10 @@ static iso_status parse(const char *text, iso_case *test) {
 }
 
 iso_status iso_case_parse(const char *text, iso_case *out_case) {
-  return iso_fail_context(parse(text, out_case), "case \"%.*s\"", ISO_CASE_TEXT, text);
+  iso_c_locale locale = iso_c_locale_enter();
+  iso_status status = parse(text, out_case);
+  iso_c_locale_leave(locale);
+  return iso_fail_context(status, "case \"%.*s\"", ISO_CASE_TEXT, text);
 }
 
 /* ---- Geometry
