@@ -4,7 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static const iso_bindings one_of_each = {{1, 1, 1, 1}};
+static const iso_bindings one_of_each = {{1, 1, 1, 1, 1}};
+_Static_assert(ISO_SYMBOL_COUNT == 5, "one_of_each has an entry a symbol");
 
 static void fill_tensor(const iso_graph *graph, iso_value value, const iso_bindings *bindings,
                         iso_tensor *out_tensor) {

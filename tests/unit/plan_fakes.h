@@ -13,6 +13,7 @@ typedef struct fake_model {
   bool tied;         /* the embedding table is the output projection too */
   bool split_hidden; /* q, k and v are views of one product */
   iso_scheme weight_scheme;
+  bool leaves_out; /* steps may leave out rows that are added to q and to what attention gives */
 } fake_model;
 
 enum {
@@ -67,6 +68,16 @@ static inline iso_value fake_matmul(fake_builder *b, iso_value x, iso_value weig
   return iso_graph_apply(b->g, ISO_OP_MATMUL, NULL, ISO_SCHEME_F32, 2, x, weight);
 }
 
+/* y + x, or y in steps that leave it out. */
+static inline iso_value fake_adapt(fake_builder *b, iso_value y, iso_value x) {
+  if (!b->model->leaves_out)
+    return y;
+  iso_value sum = iso_graph_apply(b->g, ISO_OP_ADD, NULL, ISO_SCHEME_F32, 2,
+                                  iso_graph_recount(b->g, y, ISO_SYMBOL_ADAPTED_ROWS),
+                                  iso_graph_recount(b->g, x, ISO_SYMBOL_ADAPTED_ROWS));
+  return iso_graph_otherwise(b->g, sum, y);
+}
+
 static inline iso_value fake_heads(fake_builder *b, iso_value x, int64_t heads) {
   return iso_graph_reshape(b->g, x, fake_shape3(FAKE_T, FAKE_N(heads), FAKE_N(FAKE_HEAD_DIM)));
 }
@@ -86,6 +97,7 @@ static inline iso_value fake_attention(fake_builder *b, int layer, iso_value x) 
     v = iso_graph_columns(b->g, all, Q + KV, KV);
   } else {
     q = fake_matmul(b, x, fake_weight(b, "q", layer, Q, FAKE_HIDDEN));
+    q = fake_adapt(b, q, x);
     k = fake_matmul(b, x, fake_weight(b, "k", layer, KV, FAKE_HIDDEN));
     v = fake_matmul(b, x, fake_weight(b, "v", layer, KV, FAKE_HIDDEN));
   }
@@ -135,7 +147,8 @@ static inline iso_graph *fake_model_graph(const fake_model *model) {
   for (int layer = 0; layer < model->n_layers; layer++) {
     iso_graph_set_layer(g, layer);
     iso_value attended = fake_attention(&b, layer, fake_norm(&b, "attention_norm", layer, x));
-    attended = fake_matmul(&b, attended, fake_weight(&b, "out", layer, FAKE_HIDDEN, FAKE_HIDDEN));
+    iso_value out = fake_weight(&b, "out", layer, FAKE_HIDDEN, FAKE_HIDDEN);
+    attended = fake_adapt(&b, fake_matmul(&b, attended, out), attended);
     x = iso_graph_apply(g, ISO_OP_ADD, NULL, ISO_SCHEME_F32, 2, x, attended);
     iso_value mixed = fake_mlp(&b, layer, fake_norm(&b, "mlp_norm", layer, x));
     x = iso_graph_apply(g, ISO_OP_ADD, NULL, ISO_SCHEME_F32, 2, x, mixed);
@@ -214,11 +227,19 @@ static inline void fake_read(fake_memory *m, fake_stretch wanted, int step) {
 static inline void fake_check_step(fake_memory *m, int s, uint32_t alignment) {
   const iso_plan_step *step = &m->plan->steps[s];
   bool copy = step->kind == ISO_STEP_COPY;
-  fake_stretch parts[ISO_MAX_INPUTS + ISO_MAX_OUTPUTS + 1];
+  fake_stretch parts[2 * ISO_MAX_INPUTS + ISO_MAX_OUTPUTS + 1];
   size_t n_parts = 0;
   for (int i = 0; i < ISO_MAX_INPUTS; i++)
     if (step->inputs[i].storage == ISO_STORAGE_ARENA) {
       parts[n_parts] = fake_whole(m, copy ? step->source_device : step->device, &step->inputs[i]);
+      fake_read(m, parts[n_parts++], s);
+      const iso_value_info *info = iso_graph_get_value(m->plan->graph, step->inputs[i].value);
+      if (info->otherwise == ISO_NO_VALUE)
+        continue;
+      uint64_t begin = step->otherwise_offsets[i] - info->storage_offset;
+      parts[n_parts] =
+          (fake_stretch){step->device, begin, begin + fake_bytes(m->plan->graph, info->otherwise),
+                         info->otherwise};
       fake_read(m, parts[n_parts++], s);
     }
   size_t n_inputs = n_parts;

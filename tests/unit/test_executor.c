@@ -78,6 +78,28 @@ static void test_fallback(void **state) {
   free_rig(&r);
 }
 
+/* Steps that leave rows out and steps that run them, in turn: on one device, and with values that
+ * cross to another as either. */
+static void test_rows_left_out(void **state) {
+  (void)state;
+  static const char *const specs[][3] = {{"left"}, {"left:0", "left:1"}, {"left", "host"}};
+  static const iso_op missing[] = {ISO_OP_COUNT, ISO_OP_ROPE, ISO_OP_ADD, ISO_OP_KV_WRITE};
+  const int32_t all = 100;
+  rig r = make_rig(&leaving_model);
+  for (int s = 0; s < 3; s++)
+    for (size_t i = 0; i < (s == 0 ? 1 : sizeof missing / sizeof *missing); i++) {
+      reset_fakes();
+      fake_configs[0].deferred = true;
+      fake_configs[0].missing = missing[i] < ISO_OP_COUNT ? UINT64_C(1) << missing[i] : 0;
+      must_open(&r, specs[s], &all, s == 0 ? -1 : 1, false);
+      run_steps(&r);
+      iso_bindings wrong = {{0, 4, 1, 1, 3}};
+      assert_int_equal(iso_executor_run(r.executor, &wrong), ISO_ERROR_INVALID_ARGUMENT);
+      close_rig(&r);
+    }
+  free_rig(&r);
+}
+
 static void test_keep_all(void **state) {
   (void)state;
   static const char *const specs[] = {"left:0", "left:1", NULL};
@@ -337,6 +359,7 @@ int main(void) {
       cmocka_unit_test(test_one_device),
       cmocka_unit_test(test_split_at_every_boundary),
       cmocka_unit_test(test_fallback),
+      cmocka_unit_test(test_rows_left_out),
       cmocka_unit_test(test_keep_all),
       cmocka_unit_test(test_share),
       cmocka_unit_test(test_observer),

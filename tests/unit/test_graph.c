@@ -241,6 +241,46 @@ static void test_views(void **state) {
   }
 }
 
+/* What steps may leave out, and what stands in for it. */
+static void test_rows_left_out(void **state) {
+  (void)state;
+  iso_graph *g = new_graph();
+  iso_value ids = iso_graph_input(g, "ids", ISO_SCHEME_I32, shape1(T(16)));
+  iso_value table = iso_graph_weight(g, "table", ISO_SCHEME_F32, shape2(N(100), N(64)));
+  iso_value x = iso_graph_apply(g, ISO_OP_EMBEDDING, NULL, ISO_SCHEME_F32, 2, ids, table);
+  iso_value rows = iso_graph_recount(g, x, ISO_SYMBOL_ADAPTED_ROWS);
+  iso_value twice = iso_graph_apply(g, ISO_OP_ADD, NULL, ISO_SCHEME_F32, 2, rows, rows);
+  iso_value either = iso_graph_otherwise(g, twice, x);
+  iso_value heads = iso_graph_reshape(g, either, shape3(T(16), N(4), N(16)));
+  assert_int_equal(iso_graph_get_value(g, rows)->storage, x);
+  assert_int_equal(iso_graph_get_value(g, twice)->shape.dims[0].symbol, ISO_SYMBOL_ADAPTED_ROWS);
+  assert_int_equal(iso_graph_get_value(g, either)->shape.dims[0].symbol, ISO_SYMBOL_TOKENS);
+  assert_int_equal(iso_graph_get_value(g, heads)->storage, twice);
+  assert_int_equal(iso_graph_get_value(g, heads)->otherwise, x);
+  assert_int_equal(iso_graph_get_value(g, x)->otherwise, ISO_NO_VALUE);
+  assert_int_equal(iso_graph_finish(g), ISO_OK);
+  char *text;
+  assert_int_equal(iso_graph_print(g, &text), ISO_OK);
+  assert_non_null(strstr(text, "%4 = add(%3, %3) : f32 [A<=16, 64]"));
+  assert_non_null(
+      strstr(text, "%5 = view %4, otherwise %2, + 0 strides [256, 4] : f32 [T<=16, 64]"));
+  free(text);
+  iso_graph_destroy(g);
+  for (int i = 0; i < 4; i++) {
+    g = new_graph();
+    ids = iso_graph_input(g, "ids", ISO_SCHEME_I32, shape1(T(16)));
+    table = iso_graph_weight(g, "table", ISO_SCHEME_F32, shape2(N(100), N(64)));
+    x = iso_graph_apply(g, ISO_OP_EMBEDDING, NULL, ISO_SCHEME_F32, 2, ids, table);
+    rows = iso_graph_recount(g, i == 0 ? table : x, ISO_SYMBOL_ADAPTED_ROWS);
+    iso_value sum = iso_graph_apply(g, ISO_OP_ADD, NULL, ISO_SCHEME_F32, 2, rows, rows);
+    either = iso_graph_otherwise(g, i == 1 ? rows : sum, i == 2 ? table : x);
+    iso_graph_output(g, either, "y");
+    static const char *const words[] = {"no symbol counts", "cannot stand for", "cannot stand for",
+                                        "not always lie in the same place"};
+    assert_fails(g, ISO_ERROR_INVALID_ARGUMENT, words[i]);
+  }
+}
+
 static void test_many_names(void **state) {
   (void)state;
   iso_graph *g = new_graph();
@@ -262,7 +302,7 @@ int main(void) {
       cmocka_unit_test(test_build),          cmocka_unit_test(test_print),
       cmocka_unit_test(test_views),          cmocka_unit_test(test_first_failure_sticks),
       cmocka_unit_test(test_refused_values), cmocka_unit_test(test_refused_nodes),
-      cmocka_unit_test(test_many_names),
+      cmocka_unit_test(test_many_names),     cmocka_unit_test(test_rows_left_out),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
