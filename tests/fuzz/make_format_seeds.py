@@ -1,4 +1,5 @@
-"""Writes the seeds of fuzz_json, fuzz_gguf, fuzz_model and fuzz_safetensors; standard library only."""
+"""Writes the seeds of fuzz_json, fuzz_gguf, fuzz_model, fuzz_adapter and fuzz_safetensors; standard
+library only."""
 import pathlib
 import struct
 
@@ -101,3 +102,25 @@ def small_llama():
 
 
 save("model", "llama.gguf", small_llama())
+
+
+def small_adapters():
+    """Of that model: rank 2 for q and down as GGUF, for k as a PEFT folder."""
+    pairs = [(b"general.type", 8, text(b"adapter")), (b"general.architecture", 8, text(b"llama")),
+             (b"adapter.type", 8, text(b"lora")),
+             (b"adapter.lora.alpha", 6, struct.pack("<f", 4))]
+    tensors, offset = [], 0
+    for name, dims in (("attn_q.weight.lora_a", (8, 2)), ("attn_q.weight.lora_b", (2, 8)),
+                       ("ffn_down.weight.lora_a", (16, 2)), ("ffn_down.weight.lora_b", (2, 8))):
+        tensors.append((b"blk.0." + name.encode(), dims, 0, offset))
+        offset += 4 * dims[0] * dims[1]
+    save("adapter", "lora.gguf", gguf(pairs, tensors, 0) + struct.pack("<f", 0.5) * (offset // 4))
+    config = (b'{"peft_type": "LORA", "r": 2, "lora_alpha": 4, "use_rslora": true, "bias": "none", '
+              b'"target_modules": ["k_proj"]}')
+    prefix = b"base_model.model.model.layers.0.self_attn.k_proj.lora_"
+    header = b"{%s,%s}" % (entry(prefix + b"A.weight", b"F32", [2, 8], 0, 64),
+                           entry(prefix + b"B.weight", b"F16", [4, 2], 64, 80))
+    save("adapter", "folder", config + b"\0" + safetensors(header, 80))
+
+
+small_adapters()
