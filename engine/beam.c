@@ -24,9 +24,10 @@ static bool is_better(const beam_candidate *x, const beam_candidate *y) {
   return x->parent != y->parent ? x->parent < y->parent : x->token < y->token;
 }
 
-iso_status iso_beam_note(iso_engine *engine, engine_sequence *sequence, const float *logits) {
+void iso_beam_look(const iso_engine *engine, engine_sampler *sampler, engine_sequence *sequence,
+                   const float *logits) {
   int32_t n = 2 * sequence->request->asked.beam_width;
-  const float *row = iso_sampler_adjust(engine, &engine->samplers[0], sequence, logits);
+  const float *row = iso_sampler_adjust(engine, sampler, sequence, logits);
   double log_sum = iso_log_sum_exp(row, engine->n_vocabulary);
   iso_token_logprob top[2 * ENGINE_MAX_CHOICES];
   iso_top_logprobs(row, engine->n_vocabulary, log_sum, n, top);
@@ -41,6 +42,11 @@ iso_status iso_beam_note(iso_engine *engine, engine_sequence *sequence, const fl
       sequence->candidates[at] = sequence->candidates[at - 1];
     sequence->candidates[at] = candidate;
   }
+}
+
+iso_status iso_beam_note(iso_engine *engine, engine_sequence *sequence, const float *logits) {
+  if (!sequence->drawn)
+    iso_beam_look(engine, &engine->samplers[0], sequence, logits);
   if (sequence->answer.n_top > 0) {
     /* The likeliest tokens of this place go with whichever is chosen. */
     engine_answer *answer = &sequence->answer;

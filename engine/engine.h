@@ -86,7 +86,8 @@ typedef struct engine_speculation {
   engine_draft_chance chances[ENGINE_DRAFT_KINDS];
 } engine_speculation;
 
-/* What the host drew from a sequence's row, ahead of looking at it. */
+/* What the host drew from a sequence's row, ahead of looking at it. Of a beam it says only that its
+ * candidates have been found. */
 typedef struct engine_drawn {
   bool is_there;
   int32_t token;
@@ -380,7 +381,11 @@ ISO_MUST_CHECK iso_status iso_engine_distribute(iso_engine *engine);
 
 /* ---- beam.c -------------------------------------------------------------------------------- */
 
-/* Notes what may follow a beam whose logits are there. */
+/* Finds what may follow a beam whose logits are there. Different beams in different threads, each
+ * with a sampler of its own. */
+void iso_beam_look(const iso_engine *engine, engine_sampler *sampler, engine_sequence *sequence,
+                   const float *logits);
+/* Has a beam wait for the others, once what may follow has been found: here, if not ahead. */
 ISO_MUST_CHECK iso_status iso_beam_note(iso_engine *engine, engine_sequence *sequence,
                                         const float *logits);
 /* Chooses the beams of the next step once all have been noted. */

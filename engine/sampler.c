@@ -219,9 +219,15 @@ void iso_top_logprobs(const float *logits, int32_t n_logits, double log_sum, int
   for (int32_t token = 0; n > 0 && token < n_logits; token++) {
     if (!(logits[token] > least))
       continue;
-    int32_t at = n - 1;
-    for (; at > 0 && (out_top[at - 1].token < 0 || out_top[at - 1].logprob < logits[token]); at--)
-      out_top[at] = out_top[at - 1];
+    int32_t at = 0, end = n - 1; /* behind those that are as large */
+    while (at < end) {
+      int32_t middle = (at + end) / 2;
+      if (out_top[middle].token >= 0 && out_top[middle].logprob >= logits[token])
+        at = middle + 1;
+      else
+        end = middle;
+    }
+    memmove(out_top + at + 1, out_top + at, (size_t)(n - 1 - at) * sizeof *out_top);
     out_top[at] = (iso_token_logprob){token, logits[token]};
     if (out_top[n - 1].token >= 0)
       least = out_top[n - 1].logprob;
@@ -239,15 +245,15 @@ void iso_sampler_logprobs(const iso_engine *engine, const float *logits, int32_t
 
 /* ---- Many rows at once --------------------------------------------------------------------- */
 
-/* The sequence's next token is drawn from one row, by the host, whatever else the step brings. */
+/* The sequence's next token is drawn from one row, or a beam's candidates found in it, by the host,
+ * whatever else the step brings. */
 static bool suits_host(const engine_batch *batch, int32_t i) {
   const engine_sequence *sequence = batch->sequences[i];
   const engine_request *request = sequence->request;
   const engine_rows *rows = &batch->rows[i];
   return !batch->drops[i] && rows->is_last && rows->n_logit_rows > 0 && !rows->draws_on_device &&
-         !request->asked.embed && request->asked.beam_width == 0 &&
-         (request->is_prompt_done || request->n_sequences == 1) && !request->is_cancelled &&
-         !iso_engine_request_is_over(request);
+         !request->asked.embed && (request->is_prompt_done || request->n_sequences == 1) &&
+         !request->is_cancelled && !iso_engine_request_is_over(request);
 }
 
 static void draw_one(void *context, int32_t i, int32_t worker) {
@@ -262,6 +268,11 @@ static void draw_one(void *context, int32_t i, int32_t worker) {
     return; /* what finds the tokens is the engine's thread */
   int32_t row = rows->logit_row + rows->n_logit_rows - 1 - rows->n_drafts;
   const float *logits = iso_runtime_logits(engine->runtime, row);
+  if (sequence->request->asked.beam_width > 0) {
+    iso_beam_look(engine, &engine->samplers[worker], sequence, logits);
+    drawn->is_there = true;
+    return;
+  }
   if (iso_sampler_draw(engine, &engine->samplers[worker], sequence, logits, &drawn->token) !=
       ISO_OK)
     return;
