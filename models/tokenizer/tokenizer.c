@@ -123,9 +123,11 @@ static iso_status check_tokens(const iso_vocabulary *v) {
         return iso_fail(ISO_ERROR_CORRUPT_DATA,
                         "tokenizer: added token %zu has %u bytes; 1 to %u are taken", id,
                         token->length, ISO_MAX_ADDED_TOKEN_LENGTH);
-      if (iso_utf8_valid_prefix(text, token->length) != token->length)
-        return iso_fail(ISO_ERROR_CORRUPT_DATA, "tokenizer: added token %zu is not UTF-8", id);
     }
+    /* What is looked for in text must not end within one of its code points. */
+    if (((token->flags & ISO_TOKEN_ADDED) || is_symbol(token)) &&
+        iso_utf8_valid_prefix(text, token->length) != token->length)
+      return iso_fail(ISO_ERROR_CORRUPT_DATA, "tokenizer: added token %zu is not UTF-8", id);
   }
   const struct {
     const char *name;

@@ -12,6 +12,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "models/tokenizer/charsmap.h"
 #include "models/tokenizer/tokenizer.h"
 
 #define GOLDEN TEST_SOURCE_DIR "/tests/golden/tokenizer/"
@@ -383,6 +384,46 @@ static void test_folder(void **state) {
   rmdir(folder);
 }
 
+/* A map from one byte to the second byte of a replacement, or from the first byte of two. */
+static void put_mapping(uint8_t *units, uint8_t key, uint8_t value) {
+  const uint32_t unit = key | 0x100u | 1u << 10;
+  memcpy(units + 4 * key, &unit, sizeof unit);
+  units[4 * (key ^ 1)] = value;
+}
+
+/* Neither a match nor a replacement may cut a code point: what is left of it would be no text. */
+static void test_charsmap_keeps_code_points_whole(void **state) {
+  (void)state;
+  static const char replacements[] = "x\0\xC3\xA9";
+  uint8_t data[4 + 1024 + sizeof replacements] = {0, 4};
+  put_mapping(data + 4, 0xC2, 0);
+  put_mapping(data + 4, 'a', 3);
+  put_mapping(data + 4, 'c', 2);
+  memcpy(data + 4 + 1024, replacements, sizeof replacements);
+  iso_charsmap map;
+  assert_int_equal(iso_charsmap_create(data, sizeof data, &map), ISO_OK);
+  for (int longest = 0; longest < 2; longest++) {
+    assert_int_equal(iso_charsmap_find(&map, "\xC2\xA0", 2, longest).length, 0);
+    assert_int_equal(iso_charsmap_find(&map, "ab", 2, longest).length, 0);
+    assert_int_equal(iso_charsmap_find(&map, "cb", 2, longest).length, 1);
+    assert_int_equal(iso_charsmap_find(&map, "cb", 2, longest).replacement_length, 2);
+  }
+  iso_charsmap_free(&map);
+}
+
+/* A user-defined symbol is looked for in text, and would leave the rest of a code point. */
+static void test_symbols_are_text(void **state) {
+  (void)state;
+  static const char model[] = "\x0A\x09\x0A\x05<unk>\x18\x02\x0A\x05\x0A\x01\xE7\x18\x04";
+  iso_vocabulary v;
+  iso_vocabulary_init(&v);
+  assert_int_equal(iso_vocabulary_read_sentencepiece(model, sizeof model - 1, &v), ISO_OK);
+  iso_tokenizer *tokenizer = NULL;
+  assert_refused(iso_tokenizer_create(&v, &tokenizer), ISO_ERROR_CORRUPT_DATA,
+                 "token 1 is not UTF-8");
+  iso_vocabulary_free(&v);
+}
+
 static void test_sentencepiece_refusals(void **state) {
   (void)state;
   static const struct {
@@ -424,6 +465,8 @@ int main(void) {
       cmocka_unit_test(test_json_refusals),
       cmocka_unit_test(test_unknown_characters),
       cmocka_unit_test(test_folder),
+      cmocka_unit_test(test_charsmap_keeps_code_points_whole),
+      cmocka_unit_test(test_symbols_are_text),
       cmocka_unit_test(test_sentencepiece_refusals),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

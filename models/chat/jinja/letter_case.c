@@ -78,7 +78,7 @@ static bool is_cased(uint32_t codepoint) {
 iso_status iso_jinja_has_case(iso_jinja_session *session, iso_jinja_value text, bool upper,
                               iso_jinja_value *out_boolean) {
   bool found = false, other = false;
-  ISO_TRY(iso_jinja_spend(session, text.length / 16));
+  ISO_TRY(iso_jinja_spend(session, text.length / 4));
   for (size_t at = 0; at < text.length && !other;) {
     uint32_t codepoint;
     at += iso_jinja_decode(text.string + at, text.length - at, &codepoint);
@@ -181,7 +181,7 @@ iso_status iso_jinja_change_case(iso_jinja_session *session, iso_jinja_value tex
                                  iso_jinja_case to, iso_jinja_value *out_text) {
   iso_jinja_buffer buffer = {0};
   bool inside = false, after_letter = false;
-  ISO_TRY(iso_jinja_spend(session, text.length / 8));
+  ISO_TRY(iso_jinja_spend(session, text.length / 4));
   for (size_t at = 0; at < text.length;) {
     uint32_t codepoint;
     size_t start = at;
