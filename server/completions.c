@@ -63,27 +63,25 @@ static bool is_first_of_prompt(const token_walk *walk, size_t count) {
   return walk->event->is_prompt && count == 0;
 }
 
-/* What OpenAI calls a token: its text, or "bytes:\\xe2\\x96" where that is part of a character, so
+/* What OpenAI calls a token: its text, or "bytes:\xe2\x96" where that is part of a character, so
  * that no two of a place have one name. */
 typedef struct token_name {
-  char text[256];
-  size_t length;
+  bool is_text;
+  char text[256]; /* cut, where the token is longer */
 } token_name;
 
 static token_name name_of(const iso_model *model, int32_t token) {
-  token_name name = {{0}, 0};
-  const char *bytes = iso_token_bytes(model, token, &name.length);
-  enum { MOST = sizeof name.text - 1, EACH = 4, HEAD = 6 };
-  if (iso_utf8_valid_prefix(bytes, name.length) == name.length) {
-    name.length = name.length < MOST ? name.length : iso_utf8_valid_prefix(bytes, MOST);
-    memcpy(name.text, bytes, name.length);
+  enum { MOST = sizeof(((token_name *)0)->text) - 1, EACH = 4, HEAD = 6 };
+  size_t length = 0;
+  const char *bytes = iso_token_bytes(model, token, &length);
+  token_name name = {.is_text = iso_utf8_valid_prefix(bytes, length) == length};
+  if (name.is_text) {
+    memcpy(name.text, bytes, length < MOST ? length : iso_utf8_valid_prefix(bytes, MOST));
     return name;
   }
-  size_t n = name.length < (MOST - HEAD) / EACH ? name.length : (MOST - HEAD) / EACH;
   memcpy(name.text, "bytes:", HEAD);
-  for (size_t i = 0; i < n; i++)
+  for (size_t i = 0; i < length && i < (MOST - HEAD) / EACH; i++)
     snprintf(name.text + HEAD + EACH * i, EACH + 1, "\\x%02x", (unsigned char)bytes[i]);
-  name.length = HEAD + EACH * n;
   return name;
 }
 
@@ -126,7 +124,10 @@ static void write_logprobs(const iso_job *job, iso_answer *answer, const iso_eve
   iso_json_begin(w, "tokens", '[');
   for (token_walk walk = walk_begin(job, answer, event); (token = walk_next(&walk));) {
     token_name name = name_of(model, token->chosen.token);
-    iso_json_text(w, NULL, name.text, name.length);
+    if (name.is_text)
+      iso_write_token(model, w, NULL, token->chosen.token);
+    else
+      iso_json_string(w, NULL, name.text);
   }
   iso_json_end(w, ']');
   iso_json_begin(w, "token_logprobs", '[');

@@ -96,10 +96,6 @@ static bool set_bias(iso_job *job, iso_api_error *refusal) {
   return true;
 }
 
-static iso_body body_of(const iso_job *job) {
-  return job->format->body == ISO_BODY_TGI ? ISO_BODY_TGI_PARAMETERS : job->format->body;
-}
-
 static uint64_t seed_of(const iso_fields *fields, iso_body body) {
   uint64_t seed = (uint64_t)fields->seed;
   if (!iso_fields_given(fields, body, "seed") &&
@@ -109,22 +105,21 @@ static uint64_t seed_of(const iso_fields *fields, iso_body body) {
 }
 
 /* Fields of a search without one, and fields that change the odds of what is drawn with one. */
-static bool check_search(const iso_fields *fields, iso_body body, iso_api_error *refusal) {
-  static const char *const of_search[] = {"beam_width", "length_penalty", "early_stopping"};
+static bool check_search(const iso_fields *fields, iso_api_error *refusal) {
   const struct {
     const char *name;
-    bool is_set;
-  } of_drawing[] = {{"presence_penalty", fields->presence_penalty != 0},
-                    {"frequency_penalty", fields->frequency_penalty != 0},
-                    {"repetition_penalty", fields->repetition_penalty != 1}};
-  for (size_t i = 0; i < 3; i++) {
-    if (!fields->use_beam_search && iso_fields_given(fields, body, of_search[i]))
-      return iso_refuse(refusal, 400, of_search[i], "invalid_value",
-                        "'%s' goes with \"use_beam_search\": true", of_search[i]);
-    if (fields->use_beam_search && of_drawing[i].is_set)
-      return iso_refuse(refusal, 400, of_drawing[i].name, "unsupported_parameter",
-                        "'%s' does not go with \"use_beam_search\": true", of_drawing[i].name);
-  }
+    bool is_set, is_of_search;
+  } rows[] = {{"beam_width", fields->beam_width != 0, true},
+              {"length_penalty", fields->length_penalty != 1, true},
+              {"early_stopping", fields->early_stopping, true},
+              {"presence_penalty", fields->presence_penalty != 0, false},
+              {"frequency_penalty", fields->frequency_penalty != 0, false},
+              {"repetition_penalty", fields->repetition_penalty != 1, false}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+    if (rows[i].is_set && rows[i].is_of_search != fields->use_beam_search)
+      return iso_refuse(refusal, 400, rows[i].name, "invalid_value",
+                        "'%s' %s with \"use_beam_search\": true", rows[i].name,
+                        rows[i].is_of_search ? "goes" : "does not go");
   return true;
 }
 
@@ -141,7 +136,7 @@ static bool set_choices(iso_job *job, iso_api_error *refusal) {
                         "'best_of' cannot be streamed: the best is known at the end only");
     request->best_of = fields->best_of;
   }
-  if (!check_search(fields, body_of(job), refusal))
+  if (!check_search(fields, refusal))
     return false;
   if (!fields->use_beam_search)
     return true;
@@ -159,6 +154,7 @@ static bool set_choices(iso_job *job, iso_api_error *refusal) {
 
 bool iso_job_set_request(iso_job *job, iso_api_error *refusal) {
   const iso_fields *fields = &job->fields;
+  iso_body body = job->format->body == ISO_BODY_TGI ? ISO_BODY_TGI_PARAMETERS : job->format->body;
   iso_request *request = &job->request;
   *request = (iso_request){.sampling = iso_sampling_default()};
   request->sampling.temperature = (float)fields->temperature;
@@ -168,7 +164,7 @@ bool iso_job_set_request(iso_job *job, iso_api_error *refusal) {
   request->sampling.repetition_penalty = (float)fields->repetition_penalty;
   request->sampling.presence_penalty = (float)fields->presence_penalty;
   request->sampling.frequency_penalty = (float)fields->frequency_penalty;
-  request->sampling.seed = seed_of(fields, body_of(job));
+  request->sampling.seed = seed_of(fields, body);
   request->max_tokens = fields->max_tokens > 0 ? fields->max_tokens : 0;
   request->min_tokens = fields->min_tokens;
   request->ignore_end = fields->ignore_eos;
