@@ -296,6 +296,7 @@ void iso_executor_destroy(iso_executor *executor) {
     free_buffer(executor->devices[executor->kept[f].device].open, executor->kept[f].staging);
   free(executor->states);
   free(executor->steps);
+  free(executor->active);
   free(executor->patches);
   free(executor->choices);
   free(executor->owned_inputs);

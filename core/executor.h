@@ -108,6 +108,10 @@ struct iso_executor {
   executor_weight **weights; /* as the plan's; entries NULL until loaded */
   iso_buffer **states;
   executor_step *steps;
+  /* Those that do something at the sizes in force: passing over one that does not takes a
+   * microsecond, as it is far from the last in memory. */
+  executor_step **active;
+  uint32_t n_active;
   executor_patch *patches;
   uint32_t n_patches;
   executor_choice *choices;

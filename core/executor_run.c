@@ -94,7 +94,8 @@ iso_status iso_executor_prepare(iso_executor *executor) {
   executor->patches =
       calloc(n_steps * (ISO_MAX_INPUTS + ISO_MAX_OUTPUTS), sizeof *executor->patches);
   executor->choices = calloc(n_steps * ISO_MAX_INPUTS, sizeof *executor->choices);
-  if (!executor->steps || !executor->patches || !executor->choices)
+  executor->active = calloc(n_steps, sizeof *executor->active);
+  if (!executor->steps || !executor->patches || !executor->choices || !executor->active)
     return iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no host memory for %u steps", plan->n_steps);
   for (uint32_t s = 0; s < plan->n_steps; s++) {
     executor_step *step = &executor->steps[s];
@@ -211,6 +212,10 @@ static iso_status resize(iso_executor *executor, const iso_bindings *bindings) {
     else if (is_first || step->depends_on_sizes)
       ISO_TRY(choose_kernel(executor, step));
   }
+  executor->n_active = 0;
+  for (uint32_t s = 0; s < executor->plan->n_steps; s++)
+    if (executor->steps[s].kernel || executor->steps[s].copy_bytes > 0)
+      executor->active[executor->n_active++] = &executor->steps[s];
   executor->used_input_bytes = used_input_bytes(executor);
   executor->is_sized = true;
   return ISO_OK;
@@ -354,9 +359,10 @@ static iso_status copy_outputs(iso_executor *executor) {
 static iso_status run_steps(iso_executor *executor) {
   ISO_TRY(upload_inputs(executor));
   ISO_TRY(feed_inputs(executor));
-  for (uint32_t s = 0; s < executor->plan->n_steps; s++)
-    ISO_TRY(executor->observer ? run_observed(executor, &executor->steps[s])
-                               : run_step(executor, &executor->steps[s]));
+  for (uint32_t s = 0; executor->observer && s < executor->plan->n_steps; s++)
+    ISO_TRY(run_observed(executor, &executor->steps[s]));
+  for (uint32_t s = 0; !executor->observer && s < executor->n_active; s++)
+    ISO_TRY(run_step(executor, executor->active[s]));
   return copy_outputs(executor);
 }
 
