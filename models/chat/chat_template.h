@@ -4,8 +4,8 @@
  * "tokenizer.chat_template"). It is rendered byte for byte as transformers renders it: jinja2's
  * immutable sandbox with trim_blocks, lstrip_blocks, loop controls, the generation tag, and
  * transformers' own tojson, raise_exception and strftime_now. What published templates use is
- * there; blocks, imports and includes, recursive loops, autoescape, and integers beyond 64 bits
- * are refused with an error.
+ * there; blocks, imports and includes, recursive loops, autoescape, integers beyond 64 bits, ranges
+ * as text, and methods of str that no template is known to use are refused with an error.
  *
  * Both the template and the conversation are untrusted: steps, recursion, memory and output are
  * bounded, and running out is ISO_ERROR_LIMIT. Messages are one line, "chat template line 12:
