@@ -187,8 +187,8 @@ static iso_status need_text(const iso_gguf *gguf, const char *key, const char *w
   ISO_TRY(iso_gguf_get_string(gguf, key, &text));
   if (text.length == strlen(wanted) && memcmp(text.data, wanted, text.length) == 0)
     return ISO_OK;
-  return iso_fail(ISO_ERROR_UNSUPPORTED, "%s is \"%.*s\", must be \"%s\" for this model", key,
-                  (int)(text.length < 64 ? text.length : 64), text.data, wanted);
+  return iso_fail(ISO_ERROR_UNSUPPORTED, "%s is \"%.*s\"; in an adapter of this model it is \"%s\"",
+                  key, (int)(text.length < 64 ? text.length : 64), text.data, wanted);
 }
 
 static iso_status open_gguf(const char *path, iso_adapter *adapter) {

@@ -286,7 +286,8 @@ static void test_refused_folders(void **state) {
   unlink(path);
   rmdir(folder);
   iso_model *gemma = open_model("models/gemma3");
-  expect_refusal(gemma, golden("adapters/llama.gguf", path), "\"llama\", must be \"gemma3\"");
+  expect_refusal(gemma, golden("adapters/llama.gguf", path),
+                 "\"llama\"; in an adapter of this model it is \"gemma3\"");
   expect_refusal(model, golden("models/llama-gguf/model.gguf", path), "general.type");
   adapter = open_adapter(model, "adapters/llama");
   iso_runtime *runtime;
