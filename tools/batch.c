@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MAX_LINE = 64 << 20, RING = 1024 };
+enum { MAX_LINE = 64 << 20, MAX_ANSWER = 1 << 30, RING = 1024 };
 
 typedef struct batch batch;
 
@@ -108,12 +108,16 @@ static iso_status write_ready(batch *self) {
 
 /* ---- Requests ------------------------------------------------------------------------------ */
 
-/* The next line that is not blank; length -1 at the end. */
+/* The next line that is not blank, cut where it is longer than MAX_LINE; length -1 at the end. */
 static iso_status read_line(batch *self) {
   do {
-    self->line_length = getline(&self->line, &self->line_capacity, self->input);
-    if (self->line_length < 0 && ferror(self->input))
+    self->line_length =
+        iso_tool_read_line(&self->line, &self->line_capacity, MAX_LINE, self->input);
+    if (self->line_length < 0 && !feof(self->input))
       return iso_fail(ISO_ERROR_IO, "cannot read the requests: %s", strerror(errno));
+    bool is_cut = self->line_length > MAX_LINE && self->line[MAX_LINE] != '\n';
+    for (int byte = 0; is_cut && byte != EOF && byte != '\n' && !iso_tool_interrupted();)
+      byte = getc_unlocked(self->input);
   } while (self->line_length > 0 && strspn(self->line, " \t\r\n") == (size_t)self->line_length);
   return ISO_OK;
 }
@@ -204,7 +208,8 @@ static iso_status open_output(batch *self, const char *path) {
   size_t capacity = 0;
   ssize_t length;
   off_t end = 0;
-  while ((length = getline(&line, &capacity, file)) > 0 && is_answer(line, length, self->n_kept)) {
+  while ((length = iso_tool_read_line(&line, &capacity, MAX_ANSWER, file)) > 0 &&
+         is_answer(line, length, self->n_kept)) {
     self->n_kept++;
     end += length;
   }

@@ -8,6 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
+enum { MAX_LINE = 16 << 20 };
+
 typedef struct chat {
   const iso_options *options;
   const iso_model *model;
@@ -82,27 +84,30 @@ static iso_status command(chat *self, const char *line, bool *out_leave) {
 }
 
 /* Next line without its newline; NULL at the end of input. */
-static char *read_line(chat *self) {
-  char *line = NULL;
+static iso_status read_line(chat *self, char **out_line) {
+  *out_line = NULL;
   if (self->editor) {
     int count = 0;
     const char *text = el_gets(self->editor, &count);
     if (!text || count <= 0)
-      return NULL;
-    line = strndup(text, strcspn(text, "\n"));
+      return ISO_OK;
+    *out_line = strndup(text, strcspn(text, "\n"));
     HistEvent event;
-    if (line && *line)
-      history(self->history, &event, H_ENTER, line);
-    return line;
+    if (*out_line && **out_line)
+      history(self->history, &event, H_ENTER, *out_line);
+    return ISO_OK;
   }
   size_t capacity = 0;
-  ssize_t length = getline(&line, &capacity, stdin);
-  if (length < 0) {
-    free(line);
-    return NULL;
+  ssize_t length = iso_tool_read_line(out_line, &capacity, MAX_LINE, stdin);
+  if (length > MAX_LINE || length < 0) {
+    free(*out_line);
+    *out_line = NULL;
   }
-  line[strcspn(line, "\n")] = 0;
-  return line;
+  if (length > MAX_LINE)
+    return iso_fail(ISO_ERROR_LIMIT, "a line of standard input is longer than %d bytes", MAX_LINE);
+  if (*out_line)
+    (*out_line)[strcspn(*out_line, "\n")] = 0;
+  return ISO_OK;
 }
 
 static iso_status turn(chat *self, const char *line) {
@@ -121,7 +126,8 @@ static iso_status loop(chat *self) {
   ISO_TRY(start_over(self, self->options->system));
   for (bool leave = false; !leave;) {
     iso_tool_clear_interrupt();
-    char *line = read_line(self);
+    char *line;
+    ISO_TRY(read_line(self, &line));
     if (!line && iso_tool_interrupted()) {
       putchar('\n');
       clearerr(stdin);
@@ -161,11 +167,12 @@ iso_status iso_command_chat(iso_options *options, int *out_exit) {
   iso_model *model, *draft = NULL;
   ISO_TRY(iso_tool_open_model(options, false, &model));
   chat self = {.options = options, .model = model};
-  iso_status status =
-      iso_model_get_chat_template(model)
-          ? iso_tool_create_single_engine(model, options, &draft, &self.engine)
-          : iso_fail(ISO_ERROR_UNSUPPORTED, "%s has no chat template; continue text with isomer "
-                                            "run --raw", options->model);
+  iso_status status = iso_model_get_chat_template(model)
+                          ? iso_tool_create_single_engine(model, options, &draft, &self.engine)
+                          : iso_fail(ISO_ERROR_UNSUPPORTED,
+                                     "%s has no chat template; continue text with isomer "
+                                     "run --raw",
+                                     options->model);
   if (status == ISO_OK)
     status = iso_conversation_create(&self.conversation);
   if (status == ISO_OK) {

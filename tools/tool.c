@@ -103,6 +103,28 @@ static iso_status read_stdin(char **out_text, size_t *out_length) {
   return ISO_OK;
 }
 
+ssize_t iso_tool_read_line(char **line, size_t *capacity, size_t limit, FILE *file) {
+  size_t length = 0;
+  int byte = 0;
+  while (length <= limit && byte != '\n' && (byte = getc_unlocked(file)) != EOF) {
+    if (length + 1 >= *capacity) {
+      size_t wanted = 2 * *capacity + 256;
+      char *grown = realloc(*line, wanted);
+      if (!grown) {
+        errno = ENOMEM;
+        return -1;
+      }
+      *line = grown;
+      *capacity = wanted;
+    }
+    (*line)[length++] = (char)byte;
+  }
+  if (length == 0 || (byte == EOF && ferror(file)))
+    return -1;
+  (*line)[length] = 0;
+  return (ssize_t)length;
+}
+
 static iso_status copy_text(const char *text, char **out_text, size_t *out_length) {
   *out_length = strlen(text);
   *out_text = strdup(text);

@@ -3,13 +3,15 @@
 #define ISOMER_TOOLS_TOOL_H
 
 #include <isomer/engine.h>
+#include <stdio.h>
+#include <sys/types.h>
 
 #include "tools/options.h"
 
 /* A command's body: fails with a sentence, or sets *out_exit (0 by default) for results that are
  * no error of the program, such as a failed check (1). */
 typedef iso_status (*iso_command_function)(iso_options *options, int *out_exit);
-#define ISO_COMMAND(name, NAME, positional, summary, description) \
+#define ISO_COMMAND(name, NAME, positional, summary, description)                                  \
   iso_status iso_command_##name(iso_options *options, int *out_exit);
 #include "tools/commands.def"
 #undef ISO_COMMAND
@@ -34,6 +36,10 @@ ISO_MUST_CHECK iso_status iso_tool_read_text(const iso_options *options, int fir
 
 /* Set by Ctrl-C once iso_tool_catch_interrupt() was called; a second one ends the program. */
 bool iso_tool_interrupted(void);
+
+/* As getline(), but no more than limit + 1 bytes of a line: so many say that it is longer, and its
+ * rest is still to be read. */
+ssize_t iso_tool_read_line(char **line, size_t *capacity, size_t limit, FILE *file);
 void iso_tool_clear_interrupt(void);
 void iso_tool_catch_interrupt(void);
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """What a user can do to the command: odd files, odd streams, odd numbers. It must end by itself, with one
 sentence that says what is wrong.   test_odd_inputs.py PATH_TO_ISOMER"""
+import json
 import os
 import shutil
 import stat
@@ -105,6 +106,21 @@ class OddInputs(unittest.TestCase):
     def test_input_that_cannot_be_read(self):
         with open("/proc/self/mem", "rb") as unreadable:
             self.refused(run("tokenize", tiny_model(), stdin=unreadable), "standard input")
+
+    def test_lines_without_end(self):
+        """What never ends must not be kept whole; a batch goes on behind a line that is too long."""
+        long = os.path.join(self.folder, "long.jsonl")
+        with open(long, "wb") as file:
+            file.truncate(65 << 20)
+            file.seek(0, os.SEEK_END)
+            file.write(b'\n{"prompt": "a", "max_tokens": 2}\n')
+        with open(long, "rb") as endless:
+            self.refused(run("chat", tiny_model(), "-c", "64", stdin=endless), "longer than")
+        done = run("batch", tiny_model(), long, "-c", "64")
+        answers = [json.loads(line) for line in done.stdout.splitlines()]
+        self.assertEqual(len(answers), 2, done)
+        self.assertIn("longer than", json.dumps(answers[0]))
+        self.assertNotIn("error", answers[1])
 
     def test_folders_that_cannot_be_written(self):
         pipe = self.folder + "/pipe"
