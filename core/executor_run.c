@@ -359,10 +359,9 @@ static iso_status copy_outputs(iso_executor *executor) {
 static iso_status run_steps(iso_executor *executor) {
   ISO_TRY(upload_inputs(executor));
   ISO_TRY(feed_inputs(executor));
-  for (uint32_t s = 0; executor->observer && s < executor->plan->n_steps; s++)
-    ISO_TRY(run_observed(executor, &executor->steps[s]));
-  for (uint32_t s = 0; !executor->observer && s < executor->n_active; s++)
-    ISO_TRY(run_step(executor, executor->active[s]));
+  for (uint32_t s = 0; s < executor->n_active; s++)
+    ISO_TRY(executor->observer ? run_observed(executor, executor->active[s])
+                               : run_step(executor, executor->active[s]));
   return copy_outputs(executor);
 }
 

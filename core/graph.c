@@ -367,6 +367,13 @@ static bool same_count(const iso_shape *a, const iso_shape *b, uint32_t first) {
   return counts[0] == counts[1];
 }
 
+/* What a function that makes views returns: the view, or nothing where the graph is stuck. */
+static iso_value end_view(iso_graph *graph, iso_status status, const char *kind, iso_value view) {
+  return status == ISO_OK ? view
+                          : stick(graph, iso_fail_context(status, "%s before node %d (layer %d)",
+                                                          kind, graph->n_nodes, graph->layer));
+}
+
 static iso_status reshape(iso_graph *graph, iso_value source, const iso_shape *shape,
                           iso_value *out_value) {
   ISO_TRY(check_source(graph, source));
@@ -394,10 +401,7 @@ iso_value iso_graph_reshape(iso_graph *graph, iso_value source, iso_shape shape)
     return ISO_NO_VALUE;
   iso_value value = ISO_NO_VALUE;
   iso_status status = reshape(graph, source, &shape, &value);
-  if (status == ISO_OK)
-    return value;
-  return stick(graph, iso_fail_context(status, "reshape before node %d (layer %d)", graph->n_nodes,
-                                       graph->layer));
+  return end_view(graph, status, "reshape", value);
 }
 
 static iso_status columns(iso_graph *graph, iso_value source, int64_t start, int64_t count,
@@ -425,10 +429,7 @@ iso_value iso_graph_columns(iso_graph *graph, iso_value source, int64_t start, i
     return ISO_NO_VALUE;
   iso_value value = ISO_NO_VALUE;
   iso_status status = columns(graph, source, start, count, &value);
-  if (status == ISO_OK)
-    return value;
-  return stick(graph, iso_fail_context(status, "columns before node %d (layer %d)", graph->n_nodes,
-                                       graph->layer));
+  return end_view(graph, status, "columns", value);
 }
 
 /* A view with the same strides. */
@@ -456,10 +457,7 @@ iso_value iso_graph_recount(iso_graph *graph, iso_value source, iso_symbol symbo
     return ISO_NO_VALUE;
   iso_value value = ISO_NO_VALUE;
   iso_status status = recount(graph, source, symbol, &value);
-  if (status == ISO_OK)
-    return value;
-  return stick(graph, iso_fail_context(status, "recount before node %d (layer %d)", graph->n_nodes,
-                                       graph->layer));
+  return end_view(graph, status, "recount", value);
 }
 
 static bool is_whole_temporary(const iso_graph *graph, iso_value value) {
@@ -476,8 +474,7 @@ static iso_status otherwise(iso_graph *graph, iso_value value, iso_value other,
   bool fits = is_whole_temporary(graph, value) && is_whole_temporary(graph, other) &&
               a->shape.dims[0].symbol != ISO_SYMBOL_NONE &&
               shape.dims[0].symbol != ISO_SYMBOL_NONE && a->scheme == b->scheme &&
-              shape.n_dims == b->shape.n_dims &&
-              shared_dims(&shape, &b->shape) == shape.n_dims;
+              shape.n_dims == b->shape.n_dims && shared_dims(&shape, &b->shape) == shape.n_dims;
   if (!fits)
     return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "%s cannot stand for %s", b->name, a->name);
   ISO_TRY(add_like(graph, value, "otherwise", &shape, out_value));
@@ -490,10 +487,7 @@ iso_value iso_graph_otherwise(iso_graph *graph, iso_value value, iso_value other
     return ISO_NO_VALUE;
   iso_value result = ISO_NO_VALUE;
   iso_status status = otherwise(graph, value, other, &result);
-  if (status == ISO_OK)
-    return result;
-  return stick(graph, iso_fail_context(status, "otherwise before node %d (layer %d)",
-                                       graph->n_nodes, graph->layer));
+  return end_view(graph, status, "otherwise", result);
 }
 
 /* ---- Ends -------------------------------------------------------------------------------- */

@@ -196,7 +196,8 @@ ISO_MUST_CHECK ISO_API iso_status iso_executor_read(iso_executor *executor, iso_
  * valid until the next wait. */
 ISO_API const void *iso_executor_peek(iso_executor *executor, iso_value value);
 
-/* Called after each step of a run with all work done; for traces. NULL stops. */
+/* Called after each step of a run that did something, with all work done; for traces. NULL stops.
+ */
 typedef void (*iso_executor_observer)(void *context, const iso_plan_step *step,
                                       const iso_kernel *kernel, double microseconds);
 ISO_API void iso_executor_observe(iso_executor *executor, iso_executor_observer observer,
