@@ -106,7 +106,7 @@ static size_t count_characters(const iso_job *job, int32_t token) {
   if (iso_tokenizer_is_control(tokenizer, token) && !job->request.show_special)
     return 0;
   for (size_t i = 0; i < length; i++)
-    n += ((unsigned char)bytes[i] & 0xC0) != 0x80;
+    n += !iso_utf8_continues(bytes[i]);
   return n;
 }
 

@@ -42,10 +42,6 @@ void iso_charsmap_free(iso_charsmap *map) {
   *map = (iso_charsmap){0};
 }
 
-/* Whether a byte is within a code point. A match that ends before one would cut the text's, and a
- * replacement that begins with one is cut itself. */
-static bool continues(char byte) { return ((uint8_t)byte & 0xC0) == 0x80; }
-
 static uint32_t offset_of(uint32_t unit) { return (unit >> 10) << ((unit & (1u << 9)) >> 6); }
 
 iso_charsmap_match iso_charsmap_find(const iso_charsmap *map, const char *text, size_t length,
@@ -66,8 +62,10 @@ iso_charsmap_match iso_charsmap_find(const iso_charsmap *map, const char *text, 
     if (!(unit & 0x100u) || at >= map->unit_count)
       continue;
     uint32_t value = map->units[at] & 0x7FFFFFFFu;
-    if (value >= map->replacements_size || continues(map->replacements[value]) ||
-        (i + 1 < length && continues(text[i + 1])))
+    /* A match that ends within a code point would cut the text's, and a replacement that begins
+     * within one is cut itself. */
+    if (value >= map->replacements_size || iso_utf8_continues(map->replacements[value]) ||
+        (i + 1 < length && iso_utf8_continues(text[i + 1])))
       continue;
     match.length = i + 1;
     match.replacement = map->replacements + value;

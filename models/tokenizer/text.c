@@ -132,7 +132,7 @@ size_t iso_utf8_valid_prefix(const char *text, size_t length) {
 size_t iso_utf8_previous(const char *text, size_t position) {
   for (size_t back = 1; back <= 4 && back <= position; back++) {
     uint32_t code_point;
-    if (((uint8_t)text[position - back] & 0xC0) != 0x80)
+    if (!iso_utf8_continues(text[position - back]))
       return iso_utf8_decode(text + position - back, back, &code_point) == back ? position - back
                                                                                 : position - 1;
   }

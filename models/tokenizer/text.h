@@ -44,6 +44,9 @@ static inline size_t iso_utf8_length_of(uint8_t byte) {
   return byte < 0xC2 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : byte < 0xF5 ? 4 : 1;
 }
 
+/* Whether a byte of UTF-8 is within a code point, not its first. */
+static inline bool iso_utf8_continues(char byte) { return ((uint8_t)byte & 0xC0) == 0x80; }
+
 /* Unicode White_Space. */
 bool iso_code_point_is_space(uint32_t code_point);
 
