@@ -12,6 +12,18 @@ import time
 
 import isomer
 
+CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+HELLO = [{"role": "user", "content": "Hello"}]
+
+
+def error_of(body):
+    """The error object of an answer, which must be whole."""
+    error = json.loads(body)["error"]
+    assert set(error) == {"message", "type", "param", "code"}, error
+    assert error["message"] and error["type"], error
+    return error
+
+
 _tiny = None
 
 
@@ -22,15 +34,6 @@ def tiny_model():
         _tiny = tempfile.TemporaryDirectory(prefix="isomer-test-")
         isomer.run("synth", "tiny-llama", _tiny.name + "/tiny.gguf", "--scheme", "f32")
     return _tiny.name + "/tiny.gguf"
-
-
-def memory_bound(plain_bytes):
-    """What a bound of plain builds is in this one: ThreadSanitizer keeps several bytes of each that is touched."""
-    ninja = os.path.join(os.path.dirname(isomer.BINARY), "build.ninja")
-    if not os.path.exists(ninja):
-        return plain_bytes
-    with open(ninja) as rules:
-        return plain_bytes * (5 if "-fsanitize=thread" in rules.read() else 1)
 
 
 class Server:

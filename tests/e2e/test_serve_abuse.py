@@ -18,9 +18,8 @@ import time
 import unittest
 
 import isomer
-from serving import Server
+from serving import COMPLETIONS, Server
 
-COMPLETIONS = "/v1/completions"
 N_CONNECTIONS = int(os.environ.get("ISOMER_TEST_CONNECTIONS", "10000"))
 CANCEL_SECONDS = float(os.environ.get("ISOMER_TEST_CANCEL_SECONDS", "6"))
 LONG = {"prompt": "a", "max_tokens": 16000, "ignore_eos": True, "seed": 1}

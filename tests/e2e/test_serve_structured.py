@@ -8,12 +8,11 @@ import threading
 import unittest
 
 import isomer
-from serving import Server
+from serving import CHAT, COMPLETIONS, Server
 
 isomer.need_packages("jsonschema_rs")
 import jsonschema_rs  # noqa: E402
 
-CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 WORDS = ["a", "ab", "name", "é", "日本", "x\"y", "b\\c", "line\n", ""]
 
 
