@@ -2,10 +2,8 @@
 #ifndef ISOMER_TESTS_ENGINE_CASE_H
 #define ISOMER_TESTS_ENGINE_CASE_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
+#include "check.h"
+
 #include <isomer/engine.h>
 #include <math.h>
 #include <stdio.h>
@@ -15,12 +13,6 @@
 
 #include "models/tokenizer/byte_level.h"
 #include "models/tokenizer/tokenizer.h"
-
-#define CHECK(expression)                                                                          \
-  do {                                                                                             \
-    if ((expression) != ISO_OK)                                                                    \
-      fail_msg("%s: %s", #expression, iso_status_message());                                       \
-  } while (0)
 
 enum { CASE_VOCABULARY = 160, CASE_CONTEXT = 128, CASE_MAX_CHOICES = 16 };
 

@@ -1,10 +1,9 @@
 /* LoRA adapters against the logits of weights merged by hand (tests/golden/adapters/generate.py),
  * on each linked-in device; rows of several adapters and of none in one step; and files that are
  * refused. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
+#include "check.h"
+#include "logits_case.h"
+
 #include <isomer/engine.h>
 #include <math.h>
 #include <stdio.h>
@@ -17,12 +16,6 @@
 #define TOLERANCE 1e-4 /* relative to the largest logit of the row, as in test_model_golden.c */
 
 enum { N_TOKENS = 40, VOCABULARY = 160 };
-
-#define CHECK(expression)                                                                          \
-  do {                                                                                             \
-    if ((expression) != ISO_OK)                                                                    \
-      fail_msg("%s: %s", #expression, iso_status_message());                                       \
-  } while (0)
 
 static const char *golden(const char *name, char out[512]) {
   snprintf(out, 512, "%s/tests/golden/%s", TEST_SOURCE_DIR, name);
@@ -82,26 +75,14 @@ static iso_batch_sequence sequence_of(const int32_t *tokens, int32_t start, int3
                               .adapter = adapter};
 }
 
-static double worst_error(const float *found, const float *expected) {
-  double worst = 0, largest = 0;
-  for (int i = 0; i < VOCABULARY; i++) {
-    double error = fabs((double)found[i] - (double)expected[i]);
-    if (!(error <= worst)) /* NaN counts as worst */
-      worst = error;
-    if (fabs((double)expected[i]) > largest)
-      largest = fabs((double)expected[i]);
-  }
-  return worst / largest;
-}
-
 static void compare(iso_runtime *runtime, const int32_t *tokens, const float *expected,
                     int32_t chunk, int32_t adapter) {
   for (int32_t start = 0; start < N_TOKENS; start += chunk) {
     iso_batch_sequence sequence = sequence_of(tokens, start, chunk, 0, adapter);
     CHECK(iso_runtime_step(runtime, &sequence, 1));
     for (int32_t i = 0; i < chunk; i++) {
-      double error =
-          worst_error(iso_runtime_logits(runtime, i), expected + (start + i) * VOCABULARY);
+      double error = worst_error(iso_runtime_logits(runtime, i),
+                                 expected + (start + i) * VOCABULARY, VOCABULARY);
       if (!(error < TOLERANCE))
         fail_msg("chunk %d, token %d: relative error %g", chunk, start + i, error);
     }

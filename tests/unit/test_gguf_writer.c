@@ -1,8 +1,5 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "check.h"
+
 #include "models/formats/gguf_writer.h"
 #include <math.h>
 #include <stdio.h>
@@ -21,12 +18,6 @@ static int tear_down(void **state) {
   (void)state;
   return rmdir(folder); /* fails when a test left a file behind */
 }
-
-#define CHECK(expression)                                                                          \
-  do {                                                                                             \
-    if ((expression) != ISO_OK)                                                                    \
-      fail_msg("%s", iso_status_message());                                                        \
-  } while (0)
 
 static void test_round_trip(void **state) {
   (void)state;

@@ -1,8 +1,6 @@
 /* Schemas as automata: what they take, and that the tokens allowed are those that lead on. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
+#include "check.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,12 +9,6 @@
 #include "core/json.h"
 #include "engine/grammar/grammar.h"
 #include "models/tokenizer/byte_level.h"
-
-#define CHECK(expression)                                                                          \
-  do {                                                                                             \
-    if ((expression) != ISO_OK)                                                                    \
-      fail_msg("%s: %s", #expression, iso_status_message());                                       \
-  } while (0)
 
 /* ---- A vocabulary: a token a byte, some longer ones, special ones ---------------------------- */
 

@@ -1,8 +1,5 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "check.h"
+
 #include "models/formats/hf_folder.h"
 #include <dirent.h>
 #include <stdio.h>
@@ -21,12 +18,6 @@ static int tear_down(void **state) {
   (void)state;
   return rmdir(folder);
 }
-
-#define CHECK(expression)                                                                          \
-  do {                                                                                             \
-    if ((expression) != ISO_OK)                                                                    \
-      fail_msg("%s", iso_status_message());                                                        \
-  } while (0)
 
 static void put(const char *name, const char *text) {
   char *path = iso_file_join(folder, name);

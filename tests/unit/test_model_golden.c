@@ -1,23 +1,32 @@
 /* Tiny models of every architecture against the logits that Hugging Face transformers computes
  * in float32 (tests/golden/models/generate.py), on each linked-in device, in one prefill and
  * token by token. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
+#include "check.h"
+#include "logits_case.h"
+
 #include <isomer/engine.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const models[] = {"llama",  "llama-gguf/model.gguf", "llama-tied-llama3-rope",
-                                     "llama-yarn", "mistral-window",    "qwen2",
-                                     "qwen3",  "gemma3",
-                                     "quantized-int8", "quantized-fp8", "quantized-fp8-tensor",
-                                     "quantized-fp8-block", "quantized-int4",
-                                     "quantized-int4-zeros", "quantized-gptq",
-                                     "quantized-gptq-row", "quantized-awq"};
+static const char *const models[] = {"llama",
+                                     "llama-gguf/model.gguf",
+                                     "llama-tied-llama3-rope",
+                                     "llama-yarn",
+                                     "mistral-window",
+                                     "qwen2",
+                                     "qwen3",
+                                     "gemma3",
+                                     "quantized-int8",
+                                     "quantized-fp8",
+                                     "quantized-fp8-tensor",
+                                     "quantized-fp8-block",
+                                     "quantized-int4",
+                                     "quantized-int4-zeros",
+                                     "quantized-gptq",
+                                     "quantized-gptq-row",
+                                     "quantized-awq"};
 static const char *const devices[] = {"host", "cpu"};
 
 /* Relative to the largest logit of the row. The CPU's integer products round activations to 15
@@ -37,24 +46,6 @@ static void *read_all(const char *folder, const char *name, size_t *out_bytes) {
   assert_int_equal(fread(data, 1, *out_bytes, file), *out_bytes);
   fclose(file);
   return data;
-}
-
-#define CHECK(expression)                                     \
-  do {                                                        \
-    if ((expression) != ISO_OK)                               \
-      fail_msg("%s: %s", #expression, iso_status_message());  \
-  } while (0)
-
-static double worst_error(const float *found, const float *expected, int n) {
-  double worst = 0, largest = 0;
-  for (int i = 0; i < n; i++) {
-    double error = fabs((double)found[i] - (double)expected[i]);
-    if (!(error <= worst)) /* NaN counts as worst */
-      worst = error;
-    if (fabs((double)expected[i]) > largest)
-      largest = fabs((double)expected[i]);
-  }
-  return worst / largest;
 }
 
 /* Feeds the tokens in chunks of `chunk` and compares every row. */
@@ -98,8 +89,8 @@ static void test_models(void **state) {
     snprintf(path, sizeof path, "%s/tests/golden/models/%s", TEST_SOURCE_DIR, models[m]);
     int folder_length = snprintf(folder, sizeof folder, "%s", path);
     const char suffix[] = "/model.gguf";
-    if (folder_length > (int)sizeof suffix &&
-        path[folder_length - 1] == 'f' && path[folder_length - 2] == 'u')
+    if (folder_length > (int)sizeof suffix && path[folder_length - 1] == 'f' &&
+        path[folder_length - 2] == 'u')
       folder[folder_length - (int)sizeof suffix + 1] = 0;
     size_t token_bytes, logit_bytes;
     int32_t *tokens = read_all(folder, "tokens.i32", &token_bytes);

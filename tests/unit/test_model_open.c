@@ -1,8 +1,6 @@
 /* Opening models: what a broken or foreign file is answered with. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
+#include "check.h"
+
 #include <isomer/engine.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,12 +23,6 @@ typedef struct fault {
 } fault;
 
 static char path[] = "/tmp/isomer-test-model-XXXXXX";
-
-#define CHECK(expression)                                    \
-  do {                                                       \
-    if ((expression) != ISO_OK)                              \
-      fail_msg("%s: %s", #expression, iso_status_message()); \
-  } while (0)
 
 static bool is(const char *a, const char *b) { return a && strcmp(a, b) == 0; }
 

@@ -1,9 +1,7 @@
 /* Quantized folders that cannot be held exactly are refused by name; E4M3 is exact for every code.
  * What is read right is in test_model_golden.c. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
+#include "check.h"
+
 #include <isomer/model.h>
 #include <math.h>
 #include <stdio.h>
@@ -13,12 +11,6 @@
 
 #include "models/formats/safetensors.h"
 #include "quant/e4m3.h"
-
-#define CHECK(expression)                                    \
-  do {                                                       \
-    if ((expression) != ISO_OK)                              \
-      fail_msg("%s: %s", #expression, iso_status_message()); \
-  } while (0)
 
 typedef struct part {
   const char *name; /* NULL ends a list */

@@ -1,9 +1,8 @@
 /* A model split between two devices after every layer gives the logits of one device, whichever of
  * them comes first, in one prefill and then token by token. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
+#include "check.h"
+#include "logits_case.h"
+
 #include <isomer/engine.h>
 #include <math.h>
 #include <stdio.h>
@@ -23,12 +22,6 @@ enum { N_TOKENS = 24, N_PREFILL = 17 };
 
 /* Relative to the largest logit of the row. */
 #define TOLERANCE 1e-4
-
-#define CHECK(expression)                                                                          \
-  do {                                                                                             \
-    if ((expression) != ISO_OK)                                                                    \
-      fail_msg("%s: %s", #expression, iso_status_message());                                       \
-  } while (0)
 
 /* Logits of every token into `out`, N_TOKENS rows; the runtime is destroyed. */
 static void run(iso_runtime *runtime, float *out) {
@@ -65,17 +58,6 @@ static iso_runtime *create(const iso_model *model, const char *devices, const ch
   iso_runtime *runtime;
   CHECK(iso_runtime_create(model, &options, &runtime));
   return runtime;
-}
-
-static double worst_error(const float *found, const float *expected, int32_t n) {
-  double worst = 0, largest = 0;
-  for (int32_t i = 0; i < n; i++) {
-    double error = fabs((double)found[i] - (double)expected[i]);
-    if (!(error <= worst)) /* NaN counts as worst */
-      worst = error;
-    largest = fmax(largest, fabs((double)expected[i]));
-  }
-  return worst / largest;
 }
 
 /* Devices that get layers must launch something, and only the two of them. */

@@ -1,8 +1,5 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "check.h"
+
 #include "models/formats/safetensors.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,12 +17,6 @@ static int tear_down(void **state) {
   (void)state;
   return rmdir(folder); /* fails when a test left a file behind */
 }
-
-#define CHECK(expression)                                                                          \
-  do {                                                                                             \
-    if ((expression) != ISO_OK)                                                                    \
-      fail_msg("%s", iso_status_message());                                                        \
-  } while (0)
 
 static void refuse(iso_status status, iso_status code, const char *part) {
   if (status != code || !strstr(iso_status_message(), part))

@@ -1,21 +1,12 @@
 /* Traces: what is written is read, and nothing broken is taken for a trace. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "check.h"
+
 #include "engine/trace.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#define CHECK(expression)                                                                          \
-  do {                                                                                             \
-    if ((expression) != ISO_OK)                                                                    \
-      fail_msg("%s", iso_status_message());                                                        \
-  } while (0)
 
 static char folder[] = "/tmp/isomer-trace-XXXXXX";
 static char path[64];
