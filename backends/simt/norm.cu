@@ -125,6 +125,80 @@ __global__ void __launch_bounds__(VECTOR_THREADS)
   }
 }
 
+/* The same with a subgroup a row of 16-bit floats, which waits for nobody, for many rows: all of a
+ * row is on its way at once. Values stay as they are stored. Sums are in another order than above.
+ */
+enum { ROWS_SUBGROUPS = 4, ROWS_COLUMNS = SIMT_SUBGROUP * 8 };
+
+__device__ inline uint32_t words_sum(iso_scheme of_a, uint32_t a, iso_scheme of_b, uint32_t b,
+                                     iso_scheme of_x) {
+  float v[2], w[2];
+  simt_load2(of_a, &a, v);
+  simt_load2(of_b, &b, w);
+  uint32_t sum;
+  simt_store2(of_x, &sum, 0, v[0] + w[0], v[1] + w[1]);
+  return sum;
+}
+
+template <int Chunks>
+__global__ void __launch_bounds__(ROWS_SUBGROUPS *SIMT_SUBGROUP, Chunks <= 16 ? 4 : 2)
+    rms_norm_rows(operands o, simt_rows a, simt_rows b) {
+  enum { BATCH = 4 };
+  int n = (int)o.x.n_columns, lane = (int)threadIdx.x % SIMT_SUBGROUP;
+  int64_t row = (int64_t)blockIdx.x * ROWS_SUBGROUPS + threadIdx.x / SIMT_SUBGROUP;
+  simt_begin();
+  if (row >= o.y.n_rows)
+    return;
+  auto place = [&](int c) { return c * ROWS_COLUMNS + lane * 8; };
+  const uint16_t *from = (const uint16_t *)a.row(row), *other = (const uint16_t *)b.row(row);
+  uint16_t *x = (uint16_t *)o.x.row(row), *y = (uint16_t *)o.y.row(row);
+  uint4 v[Chunks];
+#pragma unroll
+  for (int c = 0; c < Chunks; c++)
+    v[c] = place(c) < n ? *(const uint4 *)(from + place(c)) : make_uint4(0, 0, 0, 0);
+  if (b.data)
+#pragma unroll
+    for (int c = 0; c < Chunks; c += BATCH) {
+      uint4 w[BATCH];
+#pragma unroll
+      for (int i = 0; i < BATCH; i++)
+        w[i] = place(c + i) < n ? *(const uint4 *)(other + place(c + i)) : make_uint4(0, 0, 0, 0);
+#pragma unroll
+      for (int i = 0; i < BATCH; i++) {
+        uint4 &to = v[c + i];
+        to.x = words_sum(a.scheme, to.x, b.scheme, w[i].x, o.x.scheme);
+        to.y = words_sum(a.scheme, to.y, b.scheme, w[i].y, o.x.scheme);
+        to.z = words_sum(a.scheme, to.z, b.scheme, w[i].z, o.x.scheme);
+        to.w = words_sum(a.scheme, to.w, b.scheme, w[i].w, o.x.scheme);
+        if (place(c + i) < n)
+          *(uint4 *)(x + place(c + i)) = to;
+      }
+    }
+  iso_scheme scheme = b.data ? o.x.scheme : a.scheme;
+  float sum = 0;
+#pragma unroll
+  for (int c = 0; c < Chunks; c++) {
+    float of[8];
+    simt_load8(scheme, &v[c], 0, of);
+#pragma unroll
+    for (int j = 0; j < 8; j++)
+      sum += of[j] * of[j];
+  }
+  sum = simt_subgroup_reduce(sum, simt_sum());
+  float scale = 1.0f / sqrtf(sum / (float)n + o.epsilon);
+#pragma unroll
+  for (int c = 0; c < Chunks; c++)
+    if (place(c) < n) {
+      float of[8], weight[8];
+      simt_load8(scheme, &v[c], 0, of);
+      simt_load8(ISO_SCHEME_F32, o.weight, place(c), weight);
+#pragma unroll
+      for (int j = 0; j < 8; j++)
+        of[j] = of[j] * scale * (weight[j] + o.weight_offset);
+      simt_store8(o.y.scheme, y, place(c), of);
+    }
+}
+
 __global__ void layer_norm(operands o) {
   simt_begin();
   __shared__ float shared[MOST_SUBGROUPS];
@@ -180,6 +254,17 @@ bool is_by_eight(const simt_rows &rows) {
 iso_status run_vectors(iso_queue *queue, const char *name, const operands &o, const simt_rows &a,
                        const simt_rows &b) {
   int64_t n = o.x.n_columns / 8;
+  enum { LEAST_ROWS = 1024, MOST_COLUMNS = 8192 };
+  auto is_16_bit = [](const simt_rows &r) { return !r.data || r.scheme != ISO_SCHEME_F32; };
+  if (o.y.n_rows >= LEAST_ROWS && o.x.n_columns <= MOST_COLUMNS && is_16_bit(a) && is_16_bit(b) &&
+      is_16_bit(o.x) && is_16_bit(o.y)) {
+    auto kernel = o.x.n_columns <= 8 * ROWS_COLUMNS    ? rms_norm_rows<8>
+                  : o.x.n_columns <= 16 * ROWS_COLUMNS ? rms_norm_rows<16>
+                                                       : rms_norm_rows<32>;
+    return simt_launch_early(queue, name, kernel,
+                             dim3((unsigned)((o.y.n_rows + ROWS_SUBGROUPS - 1) / ROWS_SUBGROUPS)),
+                             dim3(ROWS_SUBGROUPS * SIMT_SUBGROUP), 0, o, a, b);
+  }
   unsigned block = simt_block_size(n, VECTOR_THREADS);
   int64_t most = (int64_t)simt_n_units(queue->device) * 1024 / block, rows = o.y.n_rows;
   /* Every block the same number of rows, as far as they go. */

@@ -211,6 +211,16 @@ __device__ inline void simt_store8(iso_scheme scheme, void *row, int64_t i, cons
   *(uint4 *)((uint16_t *)row + i) = bits;
 }
 
+/* The two values of a word of 16-bit floats. */
+__device__ inline void simt_load2(iso_scheme scheme, const uint32_t *word, float out[2]) {
+  if (scheme == ISO_SCHEME_F16) {
+    float2 v = __half22float2(*(const __half2 *)word);
+    out[0] = v.x, out[1] = v.y;
+  } else {
+    out[0] = __uint_as_float(*word << 16), out[1] = __uint_as_float(*word & 0xffff0000u);
+  }
+}
+
 /* Two values from column i on, which is even, in a row that starts at a multiple of 8 bytes. */
 __device__ inline void simt_store2(iso_scheme scheme, void *row, int64_t i, float a, float b) {
   if (scheme == ISO_SCHEME_F32) {
