@@ -24,7 +24,7 @@
 /* What decides the algorithm. */
 struct shape {
   int64_t m, n, k, x_stride, w_stride, y_stride;
-  int32_t scheme, y_scheme;
+  int32_t scheme, y_scheme, scaling, unused;
 };
 
 struct plan {
@@ -39,6 +39,19 @@ struct plan {
  * place of the one that does. */
 enum { PLANS = 1024 };
 
+/* Numbers of rows near each other share an algorithm, that of the largest: asking for one takes the
+ * host about a millisecond. */
+enum { ALGORITHMS = 512 };
+struct known_algorithm {
+  shape key;
+  cublasLtMatmulAlgo_t algorithm;
+  bool known;
+};
+static int64_t rounded_rows(int64_t m) {
+  int64_t step = m <= 64 ? 16 : m <= 512 ? 64 : 128;
+  return (m + step - 1) / step * step;
+}
+
 struct cuda_blas {
   void *library;
 #define DECLARE(name) decltype(&name) name##_;
@@ -47,6 +60,7 @@ struct cuda_blas {
   cublasLtHandle_t handle;
   pthread_mutex_t lock;
   plan plans[PLANS];
+  known_algorithm algorithms[ALGORITHMS];
 };
 
 static iso_status blas_failure(cublasStatus_t status, const char *what) {
@@ -123,20 +137,55 @@ static cudaDataType_t type_of(iso_scheme scheme) {
                                     : CUDA_R_16BF;
 }
 
+static uint64_t hash_of(const shape &key) {
+  uint64_t hash = UINT64_C(14695981039346656037);
+  const unsigned char *bytes = (const unsigned char *)&key;
+  for (size_t i = 0; i < sizeof key; i++)
+    hash = (hash ^ bytes[i]) * UINT64_C(1099511628211);
+  return hash;
+}
+
 /* cuBLASLt counts columns first: y^T [n, m] = w^T' x^T with w and x as they lie. */
-static iso_status make_plan(cuda_blas *blas, const shape &key, plan *p) {
+static iso_status describe(cuda_blas *blas, const shape &key, plan *p) {
   cublasOperation_t transpose = CUBLAS_OP_T;
   p->key = key;
   BLAS_TRY(blas->cublasLtMatmulDescCreate_(&p->operation, CUBLAS_COMPUTE_32F, CUDA_R_32F));
   BLAS_TRY(blas->cublasLtMatmulDescSetAttribute_(p->operation, CUBLASLT_MATMUL_DESC_TRANSA,
                                                  &transpose, sizeof transpose));
   cudaDataType_t type = type_of((iso_scheme)key.scheme);
+  if (key.scaling != CUDA_UNSCALED) {
+#if CUDART_VERSION >= 12090
+    type = CUDA_R_8F_E4M3;
+    cublasLtMatmulMatrixScale_t mode = key.scaling == CUDA_SCALED_ROWS
+                                           ? CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F
+                                           : CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F;
+    BLAS_TRY(blas->cublasLtMatmulDescSetAttribute_(p->operation, CUBLASLT_MATMUL_DESC_A_SCALE_MODE,
+                                                   &mode, sizeof mode));
+    BLAS_TRY(blas->cublasLtMatmulDescSetAttribute_(p->operation, CUBLASLT_MATMUL_DESC_B_SCALE_MODE,
+                                                   &mode, sizeof mode));
+#else
+    return blas_failure(CUBLAS_STATUS_NOT_SUPPORTED, "scales by row or group");
+#endif
+  }
   BLAS_TRY(blas->cublasLtMatrixLayoutCreate_(&p->w, type, (uint64_t)key.k, (uint64_t)key.n,
                                              key.w_stride));
   BLAS_TRY(blas->cublasLtMatrixLayoutCreate_(&p->x, type, (uint64_t)key.k, (uint64_t)key.m,
                                              key.x_stride));
   BLAS_TRY(blas->cublasLtMatrixLayoutCreate_(&p->y, type_of((iso_scheme)key.y_scheme),
                                              (uint64_t)key.n, (uint64_t)key.m, key.y_stride));
+  return ISO_OK;
+}
+
+/* The device addresses of scales; they must be set when an algorithm is asked for, too. */
+static iso_status set_scales(cuda_blas *blas, plan *p, const float *w, const float *x) {
+  BLAS_TRY(blas->cublasLtMatmulDescSetAttribute_(p->operation, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER,
+                                                 &w, sizeof w));
+  BLAS_TRY(blas->cublasLtMatmulDescSetAttribute_(p->operation, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER,
+                                                 &x, sizeof x));
+  return ISO_OK;
+}
+
+static iso_status ask(cuda_blas *blas, plan *p, cublasLtMatmulAlgo_t *out_algorithm) {
   cublasLtMatmulPreference_t preference;
   size_t workspace = CUDA_BLAS_WORKSPACE;
   BLAS_TRY(blas->cublasLtMatmulPreferenceCreate_(&preference));
@@ -151,20 +200,55 @@ static iso_status make_plan(cuda_blas *blas, const shape &key, plan *p) {
   if (status == CUBLAS_STATUS_SUCCESS && found == 0)
     status = CUBLAS_STATUS_NOT_SUPPORTED;
   BLAS_TRY(status);
-  p->algorithm = result.algo;
+  *out_algorithm = result.algo;
+  return ISO_OK;
+}
+
+/* The algorithm of the next rounded number of rows. */
+static iso_status find_algorithm(cuda_blas *blas, const plan &p, const float *w_scales,
+                                 const float *x_scales, cublasLtMatmulAlgo_t *out_algorithm) {
+  shape key = p.key;
+  key.m = rounded_rows(key.m);
+  known_algorithm *known = &blas->algorithms[hash_of(key) % ALGORITHMS];
+  if (!known->known || memcmp(&known->key, &key, sizeof key) != 0) {
+    plan rounded = {};
+    iso_status status = describe(blas, key, &rounded);
+    if (status == ISO_OK && key.scaling != CUDA_UNSCALED)
+      status = set_scales(blas, &rounded, w_scales, x_scales);
+    if (status == ISO_OK)
+      status = ask(blas, &rounded, &known->algorithm);
+    clear_plan(blas, &rounded);
+    known->known = status == ISO_OK;
+    if (status != ISO_OK)
+      return status;
+    known->key = key;
+  }
+  *out_algorithm = known->algorithm;
+  return ISO_OK;
+}
+
+static iso_status make_plan(cuda_blas *blas, const shape &key, const float *w_scales,
+                            const float *x_scales, plan *p) {
+  ISO_TRY(describe(blas, key, p));
+  if (key.scaling != CUDA_UNSCALED)
+    ISO_TRY(set_scales(blas, p, w_scales, x_scales));
+  ISO_TRY(find_algorithm(blas, *p, w_scales, x_scales, &p->algorithm));
   p->made = true;
   return ISO_OK;
 }
 
-static iso_status find_plan(cuda_blas *blas, const shape &key, plan **out_plan) {
-  uint64_t hash = UINT64_C(14695981039346656037);
-  const unsigned char *bytes = (const unsigned char *)&key;
-  for (size_t i = 0; i < sizeof key; i++)
-    hash = (hash ^ bytes[i]) * UINT64_C(1099511628211);
-  plan *p = &blas->plans[hash % PLANS];
+static iso_status find_plan(cuda_blas *blas, const cuda_product *product, plan **out_plan) {
+  shape key;
+  memset(&key, 0, sizeof key);
+  key.m = product->m, key.n = product->n, key.k = product->k;
+  key.x_stride = product->x_stride, key.w_stride = product->w_stride;
+  key.y_stride = product->y_stride;
+  key.scheme = product->scheme, key.y_scheme = product->y_scheme;
+  key.scaling = product->scaling;
+  plan *p = &blas->plans[hash_of(key) % PLANS];
   if (!p->made || memcmp(&p->key, &key, sizeof key) != 0) {
     clear_plan(blas, p);
-    iso_status status = make_plan(blas, key, p);
+    iso_status status = make_plan(blas, key, product->w_scales, product->x_scales, p);
     if (status != ISO_OK) {
       clear_plan(blas, p);
       return status;
@@ -174,21 +258,40 @@ static iso_status find_plan(cuda_blas *blas, const shape &key, plan **out_plan) 
   return ISO_OK;
 }
 
+static cublasStatus_t enqueue(iso_queue *queue, const cuda_product *product, plan *p) {
+  cuda_blas *blas = queue->device->blas;
+  const float one = 1, beta = product->accumulate ? 1.0f : 0.0f;
+  return blas->cublasLtMatmul_(blas->handle, p->operation, &one, product->w, p->w, product->x, p->x,
+                               &beta, product->y, p->y, product->y, p->y, &p->algorithm,
+                               product->workspace, CUDA_BLAS_WORKSPACE, queue->stream);
+}
+
 static iso_status multiply(iso_queue *queue, const cuda_product *product) {
   cuda_blas *blas = queue->device->blas;
-  shape key;
-  memset(&key, 0, sizeof key);
-  key.m = product->m, key.n = product->n, key.k = product->k;
-  key.x_stride = product->x_stride, key.w_stride = product->w_stride;
-  key.y_stride = product->y_stride;
-  key.scheme = product->scheme, key.y_scheme = product->y_scheme;
   plan *p = nullptr;
-  ISO_TRY(find_plan(blas, key, &p));
-  const float one = 1, beta = product->accumulate ? 1.0f : 0.0f;
-  BLAS_TRY(blas->cublasLtMatmul_(blas->handle, p->operation, &one, product->w, p->w, product->x,
-                                 p->x, &beta, product->y, p->y, product->y, p->y, &p->algorithm,
-                                 product->workspace, CUDA_BLAS_WORKSPACE, queue->stream));
+  ISO_TRY(find_plan(blas, product, &p));
+  if (product->scaling != CUDA_UNSCALED)
+    ISO_TRY(set_scales(blas, p, product->w_scales, product->x_scales));
+  cublasStatus_t status = enqueue(queue, product, p);
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE) {
+    ISO_TRY(ask(blas, p, &p->algorithm)); /* what does for more rows need not for these */
+    status = enqueue(queue, product, p);
+  }
+  BLAS_TRY(status);
   return cuda_launched(queue, "matmul by cuBLASLt");
+}
+
+bool cuda_blas_has(const iso_device *device, const cuda_product *product) {
+  if (cudaSetDevice(device->ordinal) != cudaSuccess)
+    return false;
+  cuda_blas *blas = device->blas;
+  plan *p = nullptr;
+  cuda_product asked = *product;
+  asked.w_scales = asked.x_scales = (const float *)CUDA_ALIGNMENT; /* an address, never read */
+  pthread_mutex_lock(&blas->lock);
+  bool has = find_plan(blas, &asked, &p) == ISO_OK;
+  pthread_mutex_unlock(&blas->lock);
+  return has;
 }
 
 iso_status cuda_blas_multiply(iso_queue *queue, const cuda_product *product) {
