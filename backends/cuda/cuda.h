@@ -30,6 +30,8 @@ struct iso_buffer {
   uint8_t *data; /* on the device; for STAGING pinned host memory, which the device reaches too */
   uint64_t bytes;
   iso_memory_kind kind;
+  uint64_t *notes; /* simt_note(): offsets, in no order */
+  uint32_t n_notes, most_notes;
 };
 
 /* Events of the latest values of a timeline. A value that has no event any more is waited for by

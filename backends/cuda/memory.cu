@@ -1,5 +1,7 @@
 /* Device memory and pinned host memory. Allocations are few and large, so each is the driver's. */
 #include "backends/cuda/cuda.h"
+#include "backends/cuda/simt_platform.h"
+#include <pthread.h>
 #include <stdlib.h>
 
 typedef unsigned long long u64;
@@ -43,7 +45,9 @@ static iso_status memory_alloc(iso_device *device, iso_memory_kind kind, uint64_
     free(buffer);
     return refuse(device, kind, bytes, error);
   }
-  *buffer = iso_buffer{(uint8_t *)data, bytes, kind};
+  buffer->data = (uint8_t *)data;
+  buffer->bytes = bytes;
+  buffer->kind = kind;
   *out_buffer = buffer;
   return ISO_OK;
 }
@@ -57,7 +61,44 @@ static void memory_free(iso_device *device, iso_buffer *buffer) {
   else
     (void)cudaFree(buffer->data);
   (void)cudaGetLastError();
+  free(buffer->notes);
   free(buffer);
+}
+
+/* ---- Notes ----------------------------------------------------------------------------------- */
+
+static pthread_mutex_t notes_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static uint64_t *find_note(const iso_buffer *buffer, uint64_t offset) {
+  for (uint32_t i = 0; i < buffer->n_notes; i++)
+    if (buffer->notes[i] == offset)
+      return &buffer->notes[i];
+  return nullptr;
+}
+
+void simt_note(iso_buffer *buffer, uint64_t offset, bool holds) {
+  pthread_mutex_lock(&notes_lock);
+  uint64_t *note = find_note(buffer, offset);
+  if (!holds && note) {
+    *note = buffer->notes[--buffer->n_notes];
+  } else if (holds && !note) {
+    if (buffer->n_notes == buffer->most_notes) {
+      uint32_t most = buffer->most_notes * 2 + 16;
+      uint64_t *notes = (uint64_t *)realloc(buffer->notes, most * sizeof *notes);
+      if (notes)
+        buffer->notes = notes, buffer->most_notes = most;
+    }
+    if (buffer->n_notes < buffer->most_notes)
+      buffer->notes[buffer->n_notes++] = offset;
+  }
+  pthread_mutex_unlock(&notes_lock);
+}
+
+bool simt_is_noted(const iso_buffer *buffer, uint64_t offset) {
+  pthread_mutex_lock(&notes_lock);
+  bool holds = find_note(buffer, offset) != nullptr;
+  pthread_mutex_unlock(&notes_lock);
+  return holds;
 }
 
 static iso_status memory_map(iso_device *device, iso_buffer *buffer, void **out_address) {

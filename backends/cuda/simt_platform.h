@@ -59,6 +59,12 @@ static inline uint8_t *simt_workspace(const iso_op_arguments *arguments) {
   return arguments->workspace ? arguments->workspace->data + arguments->workspace_offset : nullptr;
 }
 
+/* What pack() finds out about a weight and launches ask for: whether one thing, which the weight's
+ * scheme decides, holds of what lies at a place of a buffer. False where it was never said, or where
+ * the host has no memory for it. Thread safe. */
+void simt_note(iso_buffer *buffer, uint64_t offset, bool holds);
+bool simt_is_noted(const iso_buffer *buffer, uint64_t offset);
+
 template <typename... P>
 iso_status simt_prepare_launch(iso_queue *queue, void (*kernel)(P...), size_t shared_bytes) {
   CUDA_TRY(cudaSetDevice(queue->device->ordinal));

@@ -3,6 +3,8 @@
 #define ISOMER_SIMT_MATMUL_RECORDS_H
 
 #include "backends/simt/matmul_few.cuh"
+#include <stddef.h>
+#include <string.h>
 
 /* What matmul_few() asks of the device and of x. */
 static inline iso_refusal matmul_check_rows(const iso_device *device,
@@ -193,6 +195,8 @@ template <typename W> struct matmul_records {
 
   static iso_status pack(iso_queue *queue, const iso_host_weight *weight, iso_buffer *buffer,
                          uint64_t offset) {
+    if constexpr (W::float8)
+      simt_note(buffer, offset, has_row_scales(weight));
     if (weight->n_dims == 2)
       return pack_matrix(queue, weight, buffer, offset);
     iso_host_weight matrix = *weight;
@@ -204,6 +208,22 @@ template <typename W> struct matmul_records {
                           offset + (uint64_t)(i * expert_bytes(matrix.dims[0], matrix.dims[1]))));
     }
     return ISO_OK;
+  }
+
+  /* Whether all blocks of a row have the same scale, as those of weights with a scale an output or
+   * one in all do. */
+  static bool has_row_scales(const iso_host_weight *weight) {
+    int64_t n_rows = 1, n_blocks = weight->dims[weight->n_dims - 1] / W::block_elements;
+    for (uint32_t d = 0; d + 1 < weight->n_dims; d++)
+      n_rows *= weight->dims[d];
+    auto *block = (const uint8_t *)weight->data + offsetof(typename W::block, scale);
+    bool has = true;
+    for (int64_t row = 0; row < n_rows && has; row++) {
+      const uint8_t *first = block;
+      for (int64_t i = 0; i < n_blocks; i++, block += sizeof(typename W::block))
+        has &= memcmp(block, first, sizeof(float)) == 0;
+    }
+    return has;
   }
 
   /* Rows are uploaded a stretch at a time and put in order on the device. */
