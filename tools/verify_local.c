@@ -342,11 +342,13 @@ static void choose_rows(const iso_op_arguments *arguments, int64_t rows[CHECKED_
 }
 
 /* Relative rounding of ops whose expectation has no deviation. Queries, keys and attention weights
- * may be rounded to the type of the cache; of f32 arithmetic a few units in the last place. */
+ * may be rounded to the type of the cache; of f32 arithmetic a few units in the last place, and half
+ * of one of the type that the output is stored in. */
 static double plain_rounding(const iso_op_arguments *arguments) {
   static const double F32 = 0x1p-22;
   const iso_op_info *info = iso_op_get_info(arguments->op);
-  double worst = F32;
+  iso_scheme stored = arguments->outputs[0].scheme;
+  double worst = stored == ISO_SCHEME_F16 ? 0x1p-11 : stored == ISO_SCHEME_BF16 ? 0x1p-8 : F32;
   for (uint32_t i = 0; i < info->n_inputs; i++) {
     iso_scheme scheme = arguments->inputs[i].scheme;
     if (info->inputs[i].kind == ISO_OPERAND_KV && scheme != ISO_SCHEME_F32)

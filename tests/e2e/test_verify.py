@@ -64,6 +64,17 @@ class Agreement(unittest.TestCase):
                     cpu = verify(path)["devices"][1]
                     self.assertTrue(cpu["agrees"], cpu["verdict"])
 
+    def test_types_between_ops(self):
+        """Where values are stored in 16 bits, a last place of them is rounding, op by op."""
+        with tempfile.TemporaryDirectory() as folder:
+            for shape, scheme in (("tiny-qwen3", "q4_0"), ("tiny-qwen2", "bf16")):
+                path = os.path.join(folder, shape + ".gguf")
+                isomer.run("synth", shape, path, "--scheme", scheme)
+                for activation in ("bf16", "f16", "int8"):
+                    with self.subTest(f"{shape} {scheme} {activation}"):
+                        cpu = verify(path, "--activation", activation)["devices"][1]
+                        self.assertTrue(cpu["agrees"], cpu["verdict"])
+
 
 class WrongKernel(unittest.TestCase):
     def check(self, wrong, op, layer):
