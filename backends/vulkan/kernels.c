@@ -42,10 +42,8 @@
     .packed_bytes = vulkan_packed_bytes, .pack = vulkan_pack, .launch = function                   \
   }
 
-/* Of KV operands. */
-#define CACHES (MATRIX_CACHES | ISO_SCHEME_BIT(ISO_SCHEME_F8_G128))
-#define MATRIX_CACHES (FLOATS | ISO_SCHEME_BIT(ISO_SCHEME_Q8_0))
-
+/* Of KV operands; the matrix units' kernel refuses those of f32. */
+#define CACHES (FLOATS | ISO_SCHEME_BIT(ISO_SCHEME_Q8_0) | ISO_SCHEME_BIT(ISO_SCHEME_F8_G128))
 /* f32 weights keep f32 products: halves would lose what their files hold. */
 #define MATRIX_WEIGHTS (WEIGHTS & ~ISO_SCHEME_BIT(ISO_SCHEME_F32))
 /* No float may lose anything where halves are added up, too. */
@@ -94,7 +92,7 @@ const iso_kernel vulkan_kernels[] = {
     {.size = sizeof(iso_kernel),
      .op = ISO_OP_PAGED_ATTENTION,
      .name = "paged_attention.matrix",
-     .schemes = MATRIX_CACHES,
+     .schemes = CACHES,
      .activations = FLOATS,
      .layout = ISO_LAYOUT_PLAIN,
      .rank = 1,

@@ -21,6 +21,9 @@
 #include "functions.glsl"
 #include "groups.glsl"
 #include "rows.glsl"
+#if HEAD % 128 == 0 /* blocks of f8_g128 are whole heads */
+#define HAS_FP8_CACHES
+#endif
 #include "cache.glsl"
 
 layout(constant_id = 1) const uint TYPE_Q = 0;
