@@ -357,6 +357,7 @@ static void check_scheme(iso_scheme scheme) {
                      : 103,
        ISO_SCHEME_BF16, false},
       {5, 48, 2560, ISO_SCHEME_F32, false},
+      {MAX_ROWS, 20, 256, ISO_SCHEME_F32, true}, /* so few columns that F32 is packed narrow */
   };
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
     product p = make_product(scheme, cases[i].activations, cases[i].m, cases[i].n, cases[i].k,

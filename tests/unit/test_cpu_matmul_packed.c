@@ -104,13 +104,18 @@ static void rows_come_back_bit_for_bit(void **state) {
 static void packing_costs_little_memory(void **state) {
   (void)state;
   for (iso_scheme scheme = 0; scheme < ISO_SCHEME_COUNT; scheme++)
-    if (is_packed(scheme)) {
+    for (int64_t rows = 16; rows <= 4096 && is_packed(scheme); rows *= 256) {
+      /* Floats are filled up to 64 rows, but F32, of which adapters are. */
+      bool is_filled = iso_scheme_get_info(scheme)->block_elements == 1 && rows < 64;
+      if (is_filled && scheme != ISO_SCHEME_F32)
+        continue;
       iso_host_weight weight = {
-          .size = sizeof weight, .scheme = scheme, .n_dims = 2, .dims = {4096, 4096}};
-      uint64_t row_bytes, bytes;
+          .size = sizeof weight, .scheme = scheme, .n_dims = 2, .dims = {rows, 4096}};
+      uint64_t row_bytes, bytes, least;
       assert_int_equal(iso_scheme_row_bytes(scheme, 4096, &row_bytes), ISO_OK);
       assert_int_equal(iso_packed_bytes(cpu.device, &weight, &bytes), ISO_OK);
-      assert_in_range(bytes, 4096 * row_bytes, 4096 * row_bytes * 104 / 100);
+      least = (uint64_t)rows * row_bytes;
+      assert_in_range(bytes, least, least * 104 / 100);
     }
 }
 

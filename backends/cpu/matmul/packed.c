@@ -253,7 +253,10 @@ bool iso_packed_shape_of(iso_scheme scheme, int64_t rows, int64_t elements,
   iso_packed_shape shape = {.scheme = scheme, .rows = rows, .elements = elements};
   shape.block_elements = scheme == ISO_SCHEME_BF16 ? 2 : info->block_elements;
   bool quantized = info->kind == ISO_SCHEME_KIND_BLOCK;
-  shape.group_rows = quantized ? ISO_CPU_QUANTIZED_ROWS : ISO_CPU_FLOAT_ROWS;
+  shape.is_narrow = scheme == ISO_SCHEME_F32 && rows <= ISO_CPU_MOST_NARROW_ROWS;
+  shape.group_rows = quantized         ? ISO_CPU_QUANTIZED_ROWS
+                     : shape.is_narrow ? ISO_CPU_NARROW_ROWS
+                                       : ISO_CPU_FLOAT_ROWS;
   shape.groups = (rows + shape.group_rows - 1) / shape.group_rows;
   shape.blocks = (elements + shape.block_elements - 1) / shape.block_elements;
   for (const packed_field *field = schemes[scheme].fields; field->count; field++) {

@@ -1,9 +1,10 @@
 /* The packed layout of weights for matrix products on CPUs: ISO_CPU_LAYOUT_GROUPS.
  *
- * Sixteen output rows (64 of a float weight) make a group, in which what belongs to the same
- * place of each row lies together, so that a vector holds 16 rows (or 8) and no kernel ever adds
- * across its lanes. One layout serves every instruction tier, costs at most 4% over the file's
- * bytes (Q3_K; nothing for most schemes), and is read front to back by every product.
+ * Sixteen output rows (64 of a float weight, but 16 of one of F32 with few) make a group, in which
+ * what belongs to the same place of each row lies together, so that a vector holds 16 rows (or 8)
+ * and no kernel ever adds across its lanes. One layout serves every instruction tier, costs at most
+ * 4% over the file's bytes (Q3_K; nothing for most schemes), and is read front to back by every
+ * product.
  *
  * A matrix is ceil(rows / group_rows) groups of `group_bytes`; missing rows of the last group are
  * zero. A group is one run of steps. A step is one or two blocks of each row: a cache line with
@@ -17,8 +18,8 @@
  *
  * Of an odd last block the step has the line of halves and one body.
  *
- * Floats have no scales. An element of F32 is 256 bytes (64 rows), of F16 128 bytes; BF16 has
- * pairs of elements, 4 bytes a row (the last pair of an odd row is padded with zero).
+ * Floats have no scales. An element of F32 is 256 bytes (64 rows) or 64 (16), of F16 128 bytes;
+ * BF16 has pairs of elements, 4 bytes a row (the last pair of an odd row is padded with zero).
  *
  * All is in the order of its first use, as only that reaches the read bandwidth: scales in a plane
  * of their own, a second stream beside that of the codes, halved it; so did all small scales of a
@@ -32,6 +33,10 @@
 /* Rows of a group. */
 #define ISO_CPU_QUANTIZED_ROWS 16
 #define ISO_CPU_FLOAT_ROWS 64
+/* Matrices of F32 with at most so many rows, as adapters and routers have, are narrow: groups of 64
+ * would be filled up with zeros that products read. */
+#define ISO_CPU_NARROW_ROWS 16
+#define ISO_CPU_MOST_NARROW_ROWS 32
 
 /* Where the parts of a packed matrix lie. */
 typedef struct iso_packed_shape {
@@ -45,6 +50,7 @@ typedef struct iso_packed_shape {
   uint32_t body_bytes;  /* of a block of a group */
   uint32_t step_blocks; /* 1 or 2 */
   uint64_t group_bytes; /* a multiple of 64 */
+  bool is_narrow;       /* of F32, groups of ISO_CPU_NARROW_ROWS */
 } iso_packed_shape;
 
 /* False when the scheme has no packed layout or a row is not whole blocks. */

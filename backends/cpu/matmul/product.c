@@ -14,6 +14,8 @@
 #define BYTES_PER_THREAD (INT64_C(16) << 10)
 #define BYTES_PER_ITEM (INT64_C(32) << 10)
 #define MAX_ITEM_SHARE 8
+/* Panels of an item of a narrow matrix at least, where there are so many. */
+#define NARROW_PANELS 8
 /* Activations up to this are prepared by every thread for itself: cheaper than to wait. */
 #define PRIVATE_ELEMENTS 16384
 /* Results of a row that are stored at once, when there are few rows: whole groups. */
@@ -92,8 +94,9 @@ typedef struct product_worker {
   uint8_t *scratch, *activations;
 } product_worker;
 
+/* Narrow matrices have no other loop. */
 static bool is_few(const iso_product *product, const iso_product_segment *segment) {
-  return segment->rows <= product->kernel->few_rows;
+  return product->shape.is_narrow || segment->rows <= product->kernel->few_rows;
 }
 
 static bool asks_ahead(const iso_product *product, const iso_product_segment *segment) {
@@ -171,10 +174,10 @@ static void prepare_panels(const product_worker *worker, uint32_t thread, uint32
 
 /* ---- Few rows ------------------------------------------------------------------------------- */
 
-/* Groups [group, group_end) times all rows of a segment. The codes at `next` are read after them.
- */
-static void run_few(const product_worker *worker, const iso_product_segment *segment, int64_t group,
-                    int64_t group_end, const uint8_t *next) {
+/* Groups [group, group_end) times rows [first, row_end) of a segment, which begin a panel. The
+ * codes at `next` are read after them. */
+static void run_few(const product_worker *worker, const iso_product_segment *segment, int64_t first,
+                    int64_t row_end, int64_t group, int64_t group_end, const uint8_t *next) {
   const iso_product *product = worker->job->product;
   const iso_product_kernel *kernel = product->kernel;
   const iso_packed_shape *shape = &product->shape;
@@ -183,13 +186,13 @@ static void run_few(const product_worker *worker, const iso_product_segment *seg
                            ? segment->weight + (uint64_t)group_end * shape->group_bytes
                            : NULL;
   /* One group at a time stays in the caches for all panels. */
-  int64_t step = segment->rows > activations.panel_rows ? 1 : STORE_FEATURES / shape->group_rows;
+  int64_t step = row_end - first > activations.panel_rows ? 1 : STORE_FEATURES / shape->group_rows;
   float out[ISO_MAX_PANEL_ROWS][STORE_FEATURES];
   for (; group < group_end; group += step) {
     int64_t count = least(step, group_end - group);
-    for (int64_t row = 0; row < segment->rows; row += activations.panel_rows) {
+    for (int64_t row = first; row < row_end; row += activations.panel_rows) {
       iso_panel panel = iso_activations_panel(kernel, &activations, row, 0);
-      if (end && row == 0) {
+      if (end && row == first) {
         panel.end = end;
         panel.jump = next - end;
       }
@@ -392,6 +395,11 @@ static void cut_segment(const iso_product *product, iso_product_segment *segment
     int64_t item_bytes = BYTES_PER_ITEM / most(1, least(segment->rows, MAX_ITEM_SHARE));
     segment->item_groups =
         most(parts(item_bytes, (int64_t)shape->group_bytes), shape->groups / items_wanted);
+    /* Narrow matrices are short of groups, not of rows. */
+    int64_t panels = most(1, parts(segment->rows, product->kernel->few_panel_rows));
+    if (shape->is_narrow && panels >= NARROW_PANELS)
+      segment->item_rows =
+          most(NARROW_PANELS, parts(panels, items_wanted)) * parts(segment->rows, panels);
   } else {
     int64_t chunks = parts(segment->rows, MAX_CHUNK_ROWS);
     segment->item_groups = item_groups_of(product->kernel);
@@ -456,9 +464,9 @@ static void run_item(const product_worker *worker, const iso_product_segment *se
   const uint8_t *codes = item_groups(product, segment, in_segment, &group, &group_end);
   int64_t row =
       in_segment / parts(product->shape.groups, segment->item_groups) * segment->item_rows;
+  int64_t row_end = least(row + segment->item_rows, segment->rows);
   if (!is_few(product, segment)) {
-    run_many(worker, segment, row, least(row + segment->item_rows, segment->rows), group,
-             group_end);
+    run_many(worker, segment, row, row_end, group, group_end);
     return;
   }
   /* Without a next item the codes just read are asked for once more, which costs nothing. */
@@ -469,7 +477,7 @@ static void run_item(const product_worker *worker, const iso_product_segment *se
     int64_t next_group, next_end;
     then = item_groups(product, later, next - later->first_item, &next_group, &next_end);
   }
-  run_few(worker, segment, group, group_end, then);
+  run_few(worker, segment, row, row_end, group, group_end, then);
 }
 
 static int64_t take_item(product_job *job) {
