@@ -53,6 +53,7 @@ struct iso_queue {
   const char *last_launch;
   simt_deferred deferred; /* ops that may become part of a larger kernel */
   cuda_gaps gaps;
+  uint32_t *counters; /* SIMT_COUNTERS of them on the device, zero between kernels */
   char fault[256]; /* the first fault of the device; "" while there is none */
 };
 

@@ -91,6 +91,7 @@ static void queue_destroy(iso_queue *queue) {
   for (cudaStream_t stream : {queue->own, queue->lanes[0], queue->lanes[1]})
     if (stream)
       (void)cudaStreamDestroy(stream);
+  (void)cudaFree(queue->counters);
   (void)cudaGetLastError();
   free(queue);
 }
@@ -106,6 +107,10 @@ static iso_status fill_queue(iso_queue *queue) {
     CUDA_TRY(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
   for (cudaEvent_t &event : queue->events)
     CUDA_TRY(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+  size_t bytes = SIMT_COUNTERS * sizeof *queue->counters;
+  CUDA_TRY(cudaMalloc((void **)&queue->counters, bytes));
+  CUDA_TRY(cudaMemsetAsync(queue->counters, 0, bytes, queue->own));
+  CUDA_TRY(cudaStreamSynchronize(queue->own));
   cuda_gaps_create(&queue->gaps);
   return ISO_OK;
 }

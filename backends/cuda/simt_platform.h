@@ -75,6 +75,10 @@ iso_status simt_prepare_launch(iso_queue *queue, void (*kernel)(P...), size_t sh
   return ISO_OK;
 }
 
+/* SIMT_COUNTERS words of the queue's own on the device, which are zero when a kernel begins and must
+ * be when it ends. */
+static inline uint32_t *simt_queue_counters(iso_queue *queue) { return queue->counters; }
+
 static inline simt_deferred *simt_queue_deferred(iso_queue *queue) { return &queue->deferred; }
 
 /* Enqueues a kernel. `name` is kept: a string literal, told when the kernel faults. More than

@@ -18,11 +18,19 @@ struct attention_operands {
   int32_t n_tokens, n_heads, n_kv_heads, group, page_size, n_pages, n_blocks, n_sequences;
   float scale, soft_cap;
   uint32_t causal, window;
+  int32_t page_shift; /* page_size as a power of two, -1 when it is none */
   int32_t least_rows = 1, most_rows = INT32_MAX; /* of the sequences that a launch is for */
 };
 
 static inline attention_cache attention_cache_of(const iso_tensor &tensor) {
   return {simt_address(tensor), tensor.strides[0], tensor.strides[1], tensor.strides[2]};
+}
+
+static inline int32_t attention_shift_of(int64_t page_size) {
+  int32_t shift = 0;
+  while ((INT64_C(1) << shift) < page_size)
+    shift++;
+  return (INT64_C(1) << shift) == page_size ? shift : -1;
 }
 
 static inline attention_operands attention_read(const iso_op_arguments *arguments) {
@@ -44,6 +52,7 @@ static inline attention_operands attention_read(const iso_op_arguments *argument
   o.n_kv_heads = (int32_t)inputs[1].dims[1];
   o.group = o.n_heads / o.n_kv_heads;
   o.page_size = (int32_t)inputs[1].dims[2];
+  o.page_shift = attention_shift_of(o.page_size);
   o.n_sequences = (int32_t)inputs[3].dims[0];
   o.n_blocks = (int32_t)inputs[3].dims[1];
   o.scale = attributes->scale != 0 ? attributes->scale : 1.0f / sqrtf((float)inputs[0].dims[2]);
@@ -60,6 +69,23 @@ struct attention_tile {
   int token, position;      /* of its first row */
   int context, first, last; /* positions that some of its rows see */
 };
+
+/* The tile from `row` on of a sequence of `length` rows. */
+__device__ __forceinline__ attention_tile attention_tile_of(const attention_operands &o,
+                                                            int sequence, int length, int row,
+                                                            int tile_rows) {
+  attention_tile tile = {};
+  tile.sequence = sequence;
+  tile.row = row;
+  tile.n_rows = min(tile_rows, length - row);
+  tile.token = o.query_start[sequence] + row;
+  tile.context = min(o.context_length[sequence], o.n_blocks * o.page_size);
+  tile.position = tile.context - length + row;
+  int window = (int)o.window;
+  tile.first = window > 0 && tile.position >= window ? tile.position - window + 1 : 0;
+  tile.last = o.causal ? tile.position + tile.n_rows - 1 : tile.context - 1;
+  return tile;
+}
 
 /* The index-th of all tiles of `tile_rows` rows of the launch's sequences, in order. Every lane of
  * a subgroup asks for the same one. */
@@ -81,42 +107,125 @@ __device__ inline attention_tile attention_find_tile(const attention_operands &o
     int total = simt_shuffle(sum, SIMT_SUBGROUP - 1);
     if (index < total) {
       int owner = __ffs((int)__ballot_sync(0xffffffffu, index < sum)) - 1;
-      int before = simt_shuffle(sum - tiles, owner);
-      length = simt_shuffle(length, owner);
-      tile.sequence = base + owner;
-      tile.row = (index - before) * tile_rows;
-      tile.n_rows = min(tile_rows, length - tile.row);
-      tile.token = o.query_start[tile.sequence] + tile.row;
-      tile.context = min(o.context_length[tile.sequence], o.n_blocks * o.page_size);
-      tile.position = tile.context - length + tile.row;
-      int window = (int)o.window;
-      tile.first = window > 0 && tile.position >= window ? tile.position - window + 1 : 0;
-      tile.last = o.causal ? tile.position + tile.n_rows - 1 : tile.context - 1;
-      return tile;
+      int row = (index - simt_shuffle(sum - tiles, owner)) * tile_rows;
+      return attention_tile_of(o, base + owner, simt_shuffle(length, owner), row, tile_rows);
     }
     index -= total;
   }
   return tile;
 }
 
-/* The page of a position, held to the pool; any page for positions that are not seen. */
+/* What a launch has to do for a sequence: its tiles, and how far its context is from the longest
+ * there may be, in 32 steps. */
+struct attention_share {
+  int length, tiles, bucket;
+};
+
+__device__ __forceinline__ attention_share attention_share_of(const attention_operands &o,
+                                                              int sequence, int tile_rows) {
+  attention_share share = {0, 0, 31};
+  if (sequence >= o.n_sequences)
+    return share;
+  int capacity = o.n_blocks * o.page_size;
+  int context = min(max(o.context_length[sequence], 0), capacity);
+  if (o.window > 0)
+    context = min(context, (int)min(o.window, 0x7fffffffu));
+  share.length = o.query_length[sequence];
+  share.bucket = 31 - min((int)((int64_t)context * 32 / max(capacity, 1)), 31);
+  bool is_ours = share.length >= o.least_rows && share.length <= o.most_rows;
+  share.tiles = is_ours ? (share.length + tile_rows - 1) / tile_rows : 0;
+  return share;
+}
+
+/* attention_find_tile() with the tiles of the longest contexts first, so that blocks that
+ * start late have little to do. `counts`: 32 words of shared memory for this subgroup. */
+__device__ inline attention_tile attention_find_longest(const attention_operands &o, int index,
+                                                        int tile_rows, uint32_t *counts) {
+  attention_tile tile = {};
+  tile.sequence = -1;
+  if (o.n_sequences == 1) { /* all that there is to know comes with one wait */
+    int length = o.query_length[0];
+    tile = attention_tile_of(o, 0, length, index * tile_rows, tile_rows);
+    bool is_ours = length >= o.least_rows && length <= o.most_rows;
+    if (!is_ours || tile.n_rows <= 0)
+      tile.sequence = -1;
+    return tile;
+  }
+  int lane = threadIdx.x % SIMT_SUBGROUP;
+  counts[lane] = 0;
+  __syncwarp();
+  for (int base = 0; base < o.n_sequences; base += SIMT_SUBGROUP) {
+    attention_share share = attention_share_of(o, base + lane, tile_rows);
+    if (share.tiles > 0)
+      atomicAdd(&counts[share.bucket], (uint32_t)share.tiles);
+  }
+  __syncwarp();
+  int of_bucket = (int)counts[lane], sum = of_bucket;
+#pragma unroll
+  for (int step = 1; step < SIMT_SUBGROUP; step *= 2) {
+    int below = __shfl_up_sync(0xffffffffu, sum, step);
+    sum += lane >= step ? below : 0;
+  }
+  uint32_t reach = __ballot_sync(0xffffffffu, index < sum);
+  if (reach == 0)
+    return tile;
+  int chosen = __ffs((int)reach) - 1;
+  index -= simt_shuffle(sum - of_bucket, chosen);
+  for (int base = 0; base < o.n_sequences; base += SIMT_SUBGROUP) {
+    attention_share share = attention_share_of(o, base + lane, tile_rows);
+    int tiles = share.bucket == chosen ? share.tiles : 0;
+    sum = tiles;
+#pragma unroll
+    for (int step = 1; step < SIMT_SUBGROUP; step *= 2) {
+      int below = __shfl_up_sync(0xffffffffu, sum, step);
+      sum += lane >= step ? below : 0;
+    }
+    int total = simt_shuffle(sum, SIMT_SUBGROUP - 1);
+    if (index < total) {
+      int owner = __ffs((int)__ballot_sync(0xffffffffu, index < sum)) - 1;
+      int row = (index - simt_shuffle(sum - tiles, owner)) * tile_rows;
+      return attention_tile_of(o, base + owner, simt_shuffle(share.length, owner), row, tile_rows);
+    }
+    index -= total;
+  }
+  return tile;
+}
+
+/* The page of a position, held to the pool; any page for positions that are not seen, of which a
+ * sequence without context has nothing else. */
 __device__ __forceinline__ int attention_page(const attention_operands &o, const int32_t *table,
                                               int position, int last) {
-  return min(max(table[min(position, last) / o.page_size], 0), o.n_pages - 1);
+  int at = max(min(position, last), 0);
+  at = o.page_shift >= 0 ? at >> o.page_shift : at / o.page_size;
+  return min(max(table[at], 0), o.n_pages - 1);
 }
 
 /* The row of a position in its page. */
 __device__ __forceinline__ const uint8_t *attention_row(const attention_operands &o,
                                                         const attention_cache &cache, int page,
                                                         int kv_head, int position) {
-  return cache.data + page * cache.page_bytes + kv_head * cache.head_bytes +
-         position % o.page_size * cache.row_bytes;
+  int row = o.page_shift >= 0 ? position & ((1 << o.page_shift) - 1) : position % o.page_size;
+  return cache.data + page * cache.page_bytes + kv_head * cache.head_bytes + row * cache.row_bytes;
 }
 
 /* Signed bytes I and J of a word as f16, exactly. */
 template <int I, int J> __device__ __forceinline__ __half2 attention_halves(uint32_t word) {
   uint32_t bits = __byte_perm(word ^ 0x80808080u, 0x64646464u, 0x4040 | J << 8 | I);
   return __hsub2(*(__half2 *)&bits, __float2half2_rn(1024 + 128));
+}
+
+/* The lower or upper two E4M3 codes of a word as f16, exactly. */
+template <bool Upper> __device__ __forceinline__ __half2 attention_e4m3(uint32_t word) {
+  uint32_t bits;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+  uint16_t codes = (uint16_t)(Upper ? word >> 16 : word);
+  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(bits) : "h"(codes));
+  return *(__half2 *)&bits;
+#else /* their bits in a half are the number by 2^-8; caches hold no NaN */
+  bits = __byte_perm(word, 0, Upper ? 0x4342 : 0x4140);
+  bits = (bits & 0x00800080u) << 8 | (bits & 0x007f007fu) << 7;
+  return __hmul2(*(__half2 *)&bits, __float2half2_rn(256.0f));
+#endif
 }
 
 /* Rows of `Dim` 16-bit values in shared memory, cut into chunks of 16 bytes whose places are
@@ -160,7 +269,7 @@ __device__ __forceinline__ uint32_t mma_transpose(uint32_t matrix) {
 }
 
 /* What the fast kernels take: caches of one type, heads of a few widths, and operands that can be
- * copied 16 bytes at a time; of Q8_0, 16 rows. */
+ * copied 16 bytes at a time; of blocks, 16 rows. */
 static inline iso_refusal attention_check(const iso_device *device,
                                           const iso_op_arguments *arguments,
                                           const char **out_detail) {
@@ -178,9 +287,14 @@ static inline iso_refusal attention_check(const iso_device *device,
     *out_detail = "heads must be 64, 96, 128 or 256 wide, values as keys";
     return ISO_REFUSED_SHAPE;
   }
-  bool blocks = inputs[1].scheme == ISO_SCHEME_Q8_0;
+  bool is_f8 = inputs[1].scheme == ISO_SCHEME_F8_G128;
+  bool blocks = inputs[1].scheme == ISO_SCHEME_Q8_0 || is_f8;
   if (blocks && dim == 96) {
     *out_detail = "rows of three blocks";
+    return ISO_REFUSED_SHAPE;
+  }
+  if (is_f8 && dim != 128) {
+    *out_detail = "rows of several groups";
     return ISO_REFUSED_SHAPE;
   }
   if (inputs[1].dims[2] % 16 != 0) {
@@ -188,7 +302,7 @@ static inline iso_refusal attention_check(const iso_device *device,
     return ISO_REFUSED_SHAPE;
   }
   for (int i = 1; i <= 2; i++)
-    if (blocks && inputs[i].strides[2] != dim / 32 * 34) {
+    if (blocks && inputs[i].strides[2] != (is_f8 ? 132 : dim / 32 * 34)) {
       *out_detail = "rows of a page do not lie one after another";
       return ISO_REFUSED_STRIDE;
     }

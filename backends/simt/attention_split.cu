@@ -1,4 +1,4 @@
-/* Attention of few query rows a sequence over f16, bf16 and Q8_0 caches. */
+/* Attention of few query rows a sequence over f16, bf16, Q8_0 and F8_G128 caches. */
 #include "backends/simt/attention_split.cuh"
 
 namespace {
@@ -8,9 +8,10 @@ enum { MOST_ROWS = 8 };
 
 attention_split_plan plan_of(const iso_device *device, const iso_op_arguments *arguments) {
   const iso_tensor *inputs = arguments->inputs;
-  return attention_split_of(simt_n_units(device), inputs[0].dims[0], inputs[3].dims[0],
-                            inputs[0].dims[1], inputs[1].dims[1],
-                            inputs[3].dims[1] * inputs[1].dims[2], inputs[0].dims[2]);
+  int64_t slots = attention_split_slots(simt_n_units(device), inputs[1].scheme, inputs[0].dims[2]);
+  return attention_split_of(slots, inputs[0].dims[0], inputs[3].dims[0], inputs[0].dims[1],
+                            inputs[1].dims[1], inputs[3].dims[1] * inputs[1].dims[2],
+                            inputs[0].dims[2]);
 }
 
 /* Shared memory of a block. Beside what a launch asks for a kernel has some of its own. */
@@ -23,6 +24,8 @@ template <typename V> int shared_bytes_of_floats(int64_t dim) {
 int shared_bytes(const iso_tensor &cache) {
   enum { OWN_BYTES = 1024 };
   int64_t dim = cache.dims[3];
+  if (cache.scheme == ISO_SCHEME_F8_G128)
+    return attention_split_shared<split_f8, 128>::bytes + OWN_BYTES;
   int bytes = cache.scheme != ISO_SCHEME_Q8_0 ? shared_bytes_of_floats<simt_f16>(dim)
               : dim == 64                     ? attention_split_shared<split_q8_0<64>, 64>::bytes
               : dim == 128                    ? attention_split_shared<split_q8_0<128>, 128>::bytes
@@ -45,8 +48,8 @@ iso_refusal check(const iso_device *device, const iso_op_arguments *arguments,
     return ISO_REFUSED_SHAPE;
   }
   attention_split_plan plan = plan_of(device, arguments);
-  if (inputs[1].dims[1] * plan.head_tiles > 65535 || plan.n_splits > 65535) {
-    *out_detail = "more key heads than a grid holds";
+  if (inputs[1].dims[1] * plan.head_tiles > 65535 || plan.n_tiles > 65535) {
+    *out_detail = "more key heads or rows than a grid holds";
     return ISO_REFUSED_SIZE;
   }
   return ISO_ACCEPTED;
@@ -82,23 +85,27 @@ iso_status launch(iso_queue *queue, const iso_op_arguments *arguments) {
     return launch_floats<simt_f16>(queue, arguments);
   case ISO_SCHEME_BF16:
     return launch_floats<simt_bf16>(queue, arguments);
+  case ISO_SCHEME_F8_G128:
+    return attention_split_launch<split_f8, 128>(queue, attention_read(arguments),
+                                                 plan_of(queue->device, arguments),
+                                                 simt_workspace(arguments));
   default:
     return launch_q8_0(queue, arguments);
   }
 }
 
-const iso_kernel records[] = {{.size = sizeof(iso_kernel),
-                               .op = ISO_OP_PAGED_ATTENTION,
-                               .name = "paged_attention.split",
-                               .schemes = ISO_SCHEME_BIT(ISO_SCHEME_F16) |
-                                          ISO_SCHEME_BIT(ISO_SCHEME_BF16) |
-                                          ISO_SCHEME_BIT(ISO_SCHEME_Q8_0),
-                               .activations = SIMT_FLOATS,
-                               .layout = ISO_LAYOUT_PLAIN,
-                               .rank = 20,
-                               .check = check,
-                               .workspace = workspace,
-                               .launch = launch}};
+const iso_kernel records[] = {
+    {.size = sizeof(iso_kernel),
+     .op = ISO_OP_PAGED_ATTENTION,
+     .name = "paged_attention.split",
+     .schemes = ISO_SCHEME_BIT(ISO_SCHEME_F16) | ISO_SCHEME_BIT(ISO_SCHEME_BF16) |
+                ISO_SCHEME_BIT(ISO_SCHEME_Q8_0) | ISO_SCHEME_BIT(ISO_SCHEME_F8_G128),
+     .activations = SIMT_FLOATS,
+     .layout = ISO_LAYOUT_PLAIN,
+     .rank = 20,
+     .check = check,
+     .workspace = workspace,
+     .launch = launch}};
 
 } /* namespace */
 

@@ -8,12 +8,12 @@
  * so that a column of scores and of results is in the same lanes. Queries and weights are two
  * 16-bit planes each, so neither loses anything to the matrix unit.
  *
- * A second kernel merges the splits and writes y. Lengths are read on the device: grids depend on
- * the numbers of rows, sequences and blocks alone.
+ * The last block of a tile to be done merges its splits and writes y. Lengths are read on the
+ * device: grids depend on the numbers of rows, sequences and blocks alone.
  *
  * Partial results lie by token and a row of no sequence becomes zeros; or, ByTile, where only the
- * short sequences of a batch are for these kernels, by place among their tiles, and other rows are
- * left alone. */
+ * short sequences of a batch are for these kernels, by place among their tiles, a second kernel
+ * merges them, and other rows are left alone. */
 #ifndef ISOMER_SIMT_ATTENTION_SPLIT_H
 #define ISOMER_SIMT_ATTENTION_SPLIT_H
 
@@ -28,8 +28,8 @@ struct attention_split_plan {
 };
 
 /* Partial results: for each (row, head, split) `dim` values, the maximum (in units of log 2) and
- * the sum. */
-static inline attention_split_plan attention_split_of(int n_units, int64_t n_tokens,
+ * the sum. `slots`: blocks that run at once (attention_split_slots()). */
+static inline attention_split_plan attention_split_of(int64_t slots, int64_t n_tokens,
                                                       int64_t n_sequences, int64_t n_heads,
                                                       int64_t n_kv_heads, int64_t capacity,
                                                       int64_t dim) {
@@ -39,16 +39,22 @@ static inline attention_split_plan attention_split_of(int n_units, int64_t n_tok
   plan.head_tiles = (group + SPLIT_COLUMNS - 1) / SPLIT_COLUMNS;
   int64_t n_tiles = n_tokens / plan.tile_rows + n_sequences;
   n_tiles = n_tiles < n_tokens ? n_tiles : n_tokens;
-  int64_t items = n_tiles * plan.head_tiles * n_kv_heads, wanted = 4 * (int64_t)n_units;
+  int64_t items = n_tiles * plan.head_tiles * n_kv_heads, wanted = 2 * slots;
   int64_t round = SPLIT_SUBGROUPS * SPLIT_STEP, rounds = (capacity + round - 1) / round;
-  int64_t most = items > 0 ? wanted / items + 1 : 1, slots = 2 * (int64_t)n_units;
+  int64_t most = items > 0 ? wanted / items + 1 : 1;
   plan.n_tiles = (int)n_tiles;
   plan.n_splits = 1;
-  /* Starting and ending a block costs about 3 rounds, merging a split a twentieth. */
+  /* Starting and ending a block costs about 3 rounds, merging a split a twentieth. What counts is
+   * the time of contexts as long as they may be, plus, of several sequences, that of contexts half
+   * as long on average, of which the longest come first: all rounds, and half of a block's. */
   float best = INFINITY;
   for (int64_t n = 1; n <= most && n <= (rounds > 1 ? rounds : 1); n++) {
-    int64_t waves = (items * n + slots - 1) / slots;
-    float time = (float)(waves * (3 + (rounds + n - 1) / n)) + 0.05f * (float)n;
+    int64_t waves = (items * n + slots - 1) / slots, each = 3 + (rounds + n - 1) / n;
+    float time = (float)(waves * each) + 0.05f * (float)n;
+    float all = (float)items * (3 * (float)n + (float)rounds / 2) / (float)slots;
+    float longest = (float)each;
+    if (n_sequences > 1)
+      time += all + longest / 2 > longest ? all + longest / 2 : longest;
     if (time < best)
       best = time, plan.n_splits = (int)n;
   }
@@ -64,14 +70,24 @@ static inline attention_split_plan attention_split_of(int n_units, int64_t n_tok
 template <typename V, int Dim> struct split_floats {
   typedef V value;
   static constexpr int planes = 2, tile_bytes = SPLIT_STEP * attention_rows<Dim>::stride;
+  static constexpr int depth = tile_bytes >= 8192 ? 2 : tile_bytes >= 4096 ? 3 : 5;
+  /* Nothing to do for these; see split_f8. */
+  struct state {};
+  static __device__ __forceinline__ void settle(uint8_t *, int, const attention_tile &, int) {}
+  template <int Tiles>
+  static __device__ __forceinline__ void weigh(const uint8_t *, int, state *, float (&)[4],
+                                               float (&)[Tiles][4]) {}
+  static __device__ __forceinline__ float unit(const state &) { return 1; }
 
   static __device__ __forceinline__ void copy(const uint8_t *from, int64_t row_bytes, int position,
                                               const attention_tile &tile, int lane, uint8_t *to) {
     attention_rows<Dim>::template copy<SPLIT_STEP>(from, row_bytes, position, tile.first, tile.last,
                                                    lane, to);
   }
-  /* Bytes within 32 elements' 64 of element k of a query. */
-  static __device__ __forceinline__ int query_at(int k) { return k % 32 / 8 * 16 + k % 8 / 4 * 8; }
+  /* Bytes from element 0 of a query to element k. */
+  static __device__ __forceinline__ int query_at(int k) {
+    return k / 32 * 1024 + k % 32 / 8 * 16 + k % 8 / 4 * 8;
+  }
   static __device__ __forceinline__ void score(const uint8_t *keys, const uint8_t *queries,
                                                int lane, float (&sums)[4]) {
     int g = lane / 4, t = lane % 4;
@@ -119,7 +135,16 @@ template <int Dim> struct split_q8_0 {
   typedef simt_f16 value;
   static constexpr int planes = 1, blocks = Dim / 32, row = blocks * 34;
   static constexpr int tile_bytes = SPLIT_STEP * row;
+  /* Decoding takes as long as the copies: 3 leave room for twice as many blocks as 5. */
+  static constexpr int depth = tile_bytes >= 2048 ? 3 : 5;
   static_assert(row % 4 == 0 && tile_bytes % 16 == 0, "rows start at words, steps at chunks");
+  /* Nothing to do for these; see split_f8. */
+  struct state {};
+  static __device__ __forceinline__ void settle(uint8_t *, int, const attention_tile &, int) {}
+  template <int Tiles>
+  static __device__ __forceinline__ void weigh(const uint8_t *, int, state *, float (&)[4],
+                                               float (&)[Tiles][4]) {}
+  static __device__ __forceinline__ float unit(const state &) { return 1; }
 
   static __device__ __forceinline__ void copy(const uint8_t *from, int64_t, int,
                                               const attention_tile &, int lane, uint8_t *to) {
@@ -128,7 +153,7 @@ template <int Dim> struct split_q8_0 {
       mma_copy16(to + i * 16, from + i * 16);
   }
   static __device__ __forceinline__ int query_at(int k) {
-    return k % 16 / 4 * 16 + k % 32 / 16 * 8;
+    return k / 32 * 512 + k % 16 / 4 * 16 + k % 32 / 16 * 8;
   }
   /* Codes 4 i .. of block b of a row; blocks of even index start at odd halfwords. */
   static __device__ __forceinline__ uint32_t codes(const uint8_t *row_data, int b, int i) {
@@ -201,42 +226,236 @@ template <int Dim> struct split_q8_0 {
   }
 };
 
+/* F8_G128, heads of 128: rows one after another as in the cache, a scale and 128 codes. Codes are
+ * exact as f16; keys' scales multiply the sums of their rows, values' scales the weights of theirs.
+ * Rows are 33 words, so row r begins at bank r: a lane takes the words that are in no other's bank
+ * then, and the order of elements in products follows from that. */
+struct split_f8 {
+  typedef simt_f16 value;
+  static constexpr int planes = 1, row = 132, tile_bytes = SPLIT_STEP * row, depth = 3;
+  static_assert(tile_bytes % 16 == 0, "steps start at chunks");
+  /* A power of two above all values' scales so far, by which those that weights meet are divided
+   * lest a weight leave f16's range; the result is what it multiplies. */
+  struct state {
+    float base = 0, inverse = 0;
+  };
+
+  static __device__ __forceinline__ void copy(const uint8_t *from, int64_t, int,
+                                              const attention_tile &, int lane, uint8_t *to) {
+#pragma unroll
+    for (int i = lane; i < tile_bytes / 16; i += 32)
+      mma_copy16(to + i * 16, from + i * 16);
+  }
+  /* Lane t of four takes elements 32 t .. of a row, 4 of them for each of 8 products. */
+  static __device__ __forceinline__ int query_at(int k) {
+    return k % 32 / 8 * 512 + k / 32 * 16 + k % 8 * 2;
+  }
+  static __device__ __forceinline__ uint32_t bits(__half2 pair) { return *(uint32_t *)&pair; }
+  static __device__ __forceinline__ uint32_t word(const uint8_t *row_data, int i) {
+    return *(const uint32_t *)(row_data + 4 + i * 4);
+  }
+  static __device__ __forceinline__ float scale(const uint8_t *row_data) {
+    return *(const float *)row_data;
+  }
+  static __device__ __forceinline__ void score(const uint8_t *keys, const uint8_t *queries,
+                                               int lane, float (&sums)[4]) {
+    int g = lane / 4, t = lane % 4;
+    const uint8_t *rows[2] = {keys + g * row, keys + (g + 8) * row};
+#pragma unroll
+    for (int b = 0; b < 4; b++) {
+      uint32_t left[2][4];
+#pragma unroll
+      for (int h = 0; h < 2; h++)
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+          uint32_t codes = word(rows[r], 8 * t + 2 * b + h);
+          left[h][r] = bits(attention_e4m3<false>(codes));
+          left[h][2 + r] = bits(attention_e4m3<true>(codes));
+        }
+      uint4 q = *(const uint4 *)(queries + b * 512 + g * 64 + t * 16);
+      mma_add<simt_f16>(sums, left[0], q.x, q.y);
+      mma_add<simt_f16>(sums, left[1], q.z, q.w);
+    }
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+      sums[i] *= scale(rows[i / 2]);
+  }
+  /* Values of positions that are not seen may be anything, NaN included: they become zeros. */
+  static __device__ __forceinline__ void settle(uint8_t *values, int position,
+                                                const attention_tile &tile, int lane) {
+    if (position >= tile.first && position + SPLIT_STEP - 1 <= tile.last)
+      return;
+#pragma unroll 1
+    for (int p = 0; p < SPLIT_STEP; p++)
+      if (position + p < tile.first || position + p > tile.last)
+#pragma unroll 1
+        for (int i = lane; i < row / 4; i += 32)
+          *(uint32_t *)(values + p * row + i * 4) = 0;
+    __syncwarp();
+  }
+  template <int Tiles>
+  static __device__ __forceinline__ void weigh(const uint8_t *values, int lane, state *s,
+                                               float (&weights)[4], float (&result)[Tiles][4]) {
+    float scales[2] = {scale(values + lane / 4 * row), scale(values + (lane / 4 + 8) * row)};
+    uint32_t top = mma_subgroup_max(__float_as_uint(fmaxf(scales[0], scales[1])));
+    if (top > __float_as_uint(s->base)) { /* all lanes or none, and seldom */
+      float base = __uint_as_float((top & 0x7f800000u) + 0x00800000u);
+      float shrink = s->base / base;
+      *s = {base, 1 / base};
+#pragma unroll
+      for (int d = 0; d < Tiles; d++)
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+          result[d][i] *= shrink;
+    }
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+      weights[i] *= scales[i / 2] * s->inverse;
+  }
+  static __device__ __forceinline__ float unit(const state &s) { return s.base; }
+  /* Lane g of eight takes words 8 (g / 2) + g % 2 + 2 b of a row, so that no two of a step's rows
+   * 2 t meet in a bank. */
+  static __device__ __forceinline__ int element(int d, int g, int i) {
+    return (8 * (g / 2) + g % 2 + d / 2 * 2) * 4 + d % 2 * 2 + i / 2;
+  }
+  static __device__ __forceinline__ void gather(const uint8_t *values, int, const attention_tile &,
+                                                int lane, const uint32_t (&high)[2],
+                                                const uint32_t (&)[2], float (&result)[8][4]) {
+    int g = lane / 4, t = lane % 4;
+#pragma unroll
+    for (int b = 0; b < 4; b++) {
+      uint32_t left[2][4];
+#pragma unroll
+      for (int h = 0; h < 2; h++) {
+        const uint8_t *first = values + (2 * t + 8 * h) * row;
+        int at = 8 * (g / 2) + g % 2 + 2 * b;
+        uint32_t one = word(first, at), other = word(first + row, at);
+        uint32_t even = __byte_perm(one, other, 0x5140), odd = __byte_perm(one, other, 0x7362);
+        left[0][2 * h] = bits(attention_e4m3<false>(even));
+        left[0][2 * h + 1] = bits(attention_e4m3<true>(even));
+        left[1][2 * h] = bits(attention_e4m3<false>(odd));
+        left[1][2 * h + 1] = bits(attention_e4m3<true>(odd));
+      }
+      mma_add<simt_f16>(result[2 * b], left[0], high[0], high[1]);
+      mma_add<simt_f16>(result[2 * b + 1], left[1], high[0], high[1]);
+    }
+  }
+};
+
 template <typename Cache, int Dim> struct attention_split_shared {
-  static constexpr int tile_bytes = Cache::tile_bytes;
-  static constexpr int depth = tile_bytes >= 8192 ? 2 : tile_bytes >= 4096 ? 3 : 5;
+  static constexpr int tile_bytes = Cache::tile_bytes, depth = Cache::depth;
   static constexpr int ring_bytes = depth * 2 * tile_bytes;
   static constexpr int query_bytes = Dim * 2 * Cache::planes * SPLIT_COLUMNS;
   static constexpr int partial_bytes = SPLIT_SUBGROUPS * SPLIT_COLUMNS * (Dim + 4) * 4;
   static constexpr int work_bytes = query_bytes + SPLIT_SUBGROUPS * ring_bytes;
   static constexpr int bytes = work_bytes > partial_bytes ? work_bytes : partial_bytes;
+  /* Blocks that a multiprocessor holds, with what they have besides; registers allow 4. */
+  static constexpr int fit = 227 * 1024 / (bytes + 2048), per_unit = fit < 1   ? 1
+                                                                     : fit < 4 ? fit
+                                                                               : 4;
 };
 
-/* Grid: tiles, (key head, tile of its heads), splits. */
+/* Blocks that run at once over a cache of this type. */
+static inline int64_t attention_split_slots(int n_units, iso_scheme scheme, int64_t dim) {
+  bool is_q8_0 = scheme == ISO_SCHEME_Q8_0;
+  if (scheme == ISO_SCHEME_F8_G128)
+    return (int64_t)attention_split_shared<split_f8, 128>::per_unit * n_units;
+  int per_unit = is_q8_0      ? dim == 64    ? attention_split_shared<split_q8_0<64>, 64>::per_unit
+                                : dim == 128 ? attention_split_shared<split_q8_0<128>, 128>::per_unit
+                                             : attention_split_shared<split_q8_0<256>, 256>::per_unit
+                 : dim == 64  ? attention_split_shared<split_floats<simt_f16, 64>, 64>::per_unit
+                 : dim <= 128 ? attention_split_shared<split_floats<simt_f16, 128>, 128>::per_unit
+                              : attention_split_shared<split_floats<simt_f16, 256>, 256>::per_unit;
+  return (int64_t)per_unit * n_units;
+}
+
+/* A subgroup adds up the splits of a (row, head) and writes y. Other blocks wrote them: a split
+ * without positions as zeros. */
+template <int Dim>
+__device__ __forceinline__ void attention_merge_row(const float *mine, int n_splits,
+                                                    iso_scheme scheme, uint8_t *y) {
+  int lane = threadIdx.x % 32;
+  float highest = -INFINITY, whole = 0, sums[Dim / 32] = {};
+  for (int s = lane; s < n_splits; s += 32)
+    highest = fmaxf(highest, __ldcg(mine + s * (Dim + 2) + Dim));
+  highest = simt_subgroup_reduce(highest, simt_max());
+  for (int base = 0; base < n_splits;
+       base += 32) { /* a lane a split, then all of a split's values */
+    float maximum = -INFINITY, total = 0;
+    if (base + lane < n_splits) {
+      maximum = __ldcg(mine + (base + lane) * (Dim + 2) + Dim);
+      total = __ldcg(mine + (base + lane) * (Dim + 2) + Dim + 1);
+    }
+    float factor = maximum == -INFINITY ? 0.0f : exp2f(maximum - highest);
+    whole += total * factor;
+    int count = min(n_splits - base, 32);
+#pragma unroll 8
+    for (int i = 0; i < count; i++) {
+      float of_split = simt_shuffle(factor, i);
+#pragma unroll
+      for (int j = 0; j < Dim / 32; j++)
+        sums[j] += __ldcg(mine + (base + i) * (Dim + 2) + lane + j * 32) * of_split;
+    }
+  }
+  whole = simt_subgroup_reduce(whole, simt_sum());
+#pragma unroll
+  for (int j = 0; j < Dim / 32; j++)
+    simt_store(scheme, y, lane + j * 32, sums[j] / whole);
+}
+
+/* Zeros in the rows of no sequence, of those that block `index` of `count` looks at. */
+__device__ __forceinline__ void attention_clear_rows(const attention_operands &o, int index,
+                                                     int count) {
+  int lane = threadIdx.x % 32;
+  for (int token = index + (int)threadIdx.x / 32 * count; token < o.n_tokens;
+       token += SPLIT_SUBGROUPS * count) {
+    bool covered = false;
+    for (int s = lane; s < o.n_sequences; s += 32)
+      covered |= token >= o.query_start[s] && token - o.query_start[s] < o.query_length[s];
+    if (__any_sync(0xffffffffu, covered))
+      continue;
+    for (int head = 0; head < o.n_heads; head++)
+      for (int e = lane; e < o.y.n_columns; e += 32)
+        simt_store(o.y.scheme, o.y.row((int64_t)token * o.n_heads + head), e, 0.0f);
+  }
+}
+
+/* Grid: splits, (key head, tile of its heads), tiles. */
 template <typename Cache, int Dim, bool ByTile>
-__global__ void __launch_bounds__(SPLIT_SUBGROUPS * 32)
+__global__ void __launch_bounds__(SPLIT_SUBGROUPS * 32,
+                                  attention_split_shared<Cache, Dim>::per_unit)
     attention_split(const __grid_constant__ attention_operands o, int tile_rows, int head_tiles,
-                    float *partial) {
+                    float *partial, uint32_t *counters) {
   typedef attention_split_shared<Cache, Dim> shared;
   typedef typename Cache::value V;
   extern __shared__ __align__(128) uint8_t memory[];
   __shared__ float query_scales[SPLIT_COLUMNS];
+  __shared__ uint32_t counts[SPLIT_SUBGROUPS][SIMT_SUBGROUP];
   __shared__ float maxima[SPLIT_SUBGROUPS][SPLIT_COLUMNS], totals[SPLIT_SUBGROUPS][SPLIT_COLUMNS];
   int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-  int kv_head = blockIdx.y / head_tiles, n_splits = gridDim.z;
+  int kv_head = blockIdx.y / head_tiles, n_splits = gridDim.x;
   int heads = min(o.group, SPLIT_COLUMNS);
   int first_head = blockIdx.y % head_tiles * SPLIT_COLUMNS;
   heads = min(heads, o.group - first_head);
   first_head += kv_head * o.group;
   simt_let_later_begin();
   simt_wait_for_earlier();
-  attention_tile tile = attention_find_tile(o, blockIdx.x, tile_rows);
-  if (tile.sequence < 0)
+  attention_tile tile;
+  if constexpr (ByTile) /* the merge counts tiles as they come */
+    tile = attention_find_tile(o, blockIdx.z, tile_rows);
+  else
+    tile = attention_find_longest(o, blockIdx.z, tile_rows, counts[warp]);
+  bool clears = !ByTile && blockIdx.x == 0 && blockIdx.y == 0;
+  if (tile.sequence < 0) {
+    if (clears)
+      attention_clear_rows(o, blockIdx.z, gridDim.z);
     return;
+  }
 
   /* This split's positions, in whole steps of all subgroups. */
   int base = tile.first / SPLIT_STEP * SPLIT_STEP, round = SPLIT_SUBGROUPS * SPLIT_STEP;
   int rounds = (tile.last - base) / round + 1, each = (rounds + n_splits - 1) / n_splits;
-  int begin = base + (int)blockIdx.z * each * round;
+  int begin = base + (int)blockIdx.x * each * round;
   int end = min(begin + each * round, tile.last + 1);
   const int32_t *table = o.block_table + (int64_t)tile.sequence * o.n_blocks;
   uint8_t *ring = memory + shared::query_bytes + warp * shared::ring_bytes;
@@ -259,6 +478,8 @@ __global__ void __launch_bounds__(SPLIT_SUBGROUPS * 32)
 #pragma unroll
   for (int step = 0; step < shared::depth; step++)
     copy(step, step);
+  if (clears)
+    attention_clear_rows(o, blockIdx.z, gridDim.z);
 
   /* Queries as planes. */
   for (int n = warp; n < SPLIT_COLUMNS; n += SPLIT_SUBGROUPS) {
@@ -285,7 +506,7 @@ __global__ void __launch_bounds__(SPLIT_SUBGROUPS * 32)
       uint32_t high[2], low[2];
       for (int p = 0; p < 2; p++)
         mma_split<V>(values[c][2 * p] * scale, values[c][2 * p + 1] * scale, &high[p], &low[p]);
-      uint8_t *at = memory + k / 32 * 512 * Cache::planes + n * 64 + Cache::query_at(k);
+      uint8_t *at = memory + n * 64 + Cache::query_at(k);
       if (k < Dim) {
         *(uint2 *)at = make_uint2(high[0], high[1]);
         if (Cache::planes == 2)
@@ -312,11 +533,13 @@ __global__ void __launch_bounds__(SPLIT_SUBGROUPS * 32)
   const float LOG2_E = 1.4426950408889634f;
   float maximum[2] = {-INFINITY, -INFINITY}, total[2] = {};
   float result[Dim / 16][4] = {};
+  typename Cache::state state;
   for (int step = 0, slot = 0; step < n_steps; step++) {
     int position = first_position + step * round;
-    const uint8_t *keys = ring + slot * 2 * shared::tile_bytes, *values = keys + shared::tile_bytes;
+    uint8_t *keys = ring + slot * 2 * shared::tile_bytes, *values = keys + shared::tile_bytes;
     mma_copy_wait<shared::depth - 1>();
     __syncwarp();
+    Cache::settle(values, position, tile, lane);
     float sums[4] = {};
     Cache::score(keys, memory, lane, sums);
     /* Element i: position g + i / 2 * 8, column i % 2 of the lane's. */
@@ -347,17 +570,19 @@ __global__ void __launch_bounds__(SPLIT_SUBGROUPS * 32)
       weights[i] = scores[i] == -INFINITY ? 0.0f : exp2f(scores[i] - maximum[i % 2]);
       total[i % 2] += weights[i];
     }
+    Cache::weigh(values, lane, &state, weights, result);
     uint32_t high[2], low[2];
 #pragma unroll
     for (int half = 0; half < 2; half++) {
       mma_split<V>(weights[2 * half], weights[2 * half + 1], &high[half], &low[half]);
       high[half] = mma_transpose(high[half]), low[half] = mma_transpose(low[half]);
     }
+    if (__any_sync(0xffffffffu, shrink[0] != 1.0f || shrink[1] != 1.0f)) /* seldom, later on */
 #pragma unroll
-    for (int d = 0; d < Dim / 16; d++)
+      for (int d = 0; d < Dim / 16; d++)
 #pragma unroll
-      for (int i = 0; i < 4; i++)
-        result[d][i] *= shrink[i % 2];
+        for (int i = 0; i < 4; i++)
+          result[d][i] *= shrink[i % 2];
     Cache::gather(values, position, tile, lane, high, low, result);
     __syncwarp();
     copy(step + shared::depth, slot);
@@ -377,16 +602,18 @@ __global__ void __launch_bounds__(SPLIT_SUBGROUPS * 32)
   for (int d = 0; d < Dim / 16; d++)
 #pragma unroll
     for (int i = 0; i < 4; i++)
-      mine[(2 * t + i % 2) * (Dim + 4) + Cache::element(d, g, i)] = result[d][i];
+      mine[(2 * t + i % 2) * (Dim + 4) + Cache::element(d, g, i)] =
+          result[d][i] * Cache::unit(state);
   if (g == 0)
 #pragma unroll
     for (int c = 0; c < 2; c++)
       maxima[warp][2 * t + c] = maximum[c], totals[warp][2 * t + c] = total[c];
   __syncthreads();
-  for (int n = warp; n < min(tile_rows, tile.n_rows) * heads; n += SPLIT_SUBGROUPS) {
+  int n_columns = min(tile_rows, tile.n_rows) * heads;
+  for (int n = warp; n < n_columns; n += SPLIT_SUBGROUPS) {
     int64_t head = first_head + n % heads;
-    int64_t slot = (ByTile ? (int64_t)blockIdx.x * tile_rows : tile.token) + n / heads;
-    float *out = partial + ((slot * o.n_heads + head) * n_splits + blockIdx.z) * (Dim + 2);
+    int64_t slot = (ByTile ? (int64_t)blockIdx.z * tile_rows : tile.token) + n / heads;
+    float *out = partial + ((slot * o.n_heads + head) * n_splits + blockIdx.x) * (Dim + 2);
     float highest = -INFINITY, whole = 0, factors[SPLIT_SUBGROUPS];
 #pragma unroll
     for (int w = 0; w < SPLIT_SUBGROUPS; w++)
@@ -396,66 +623,62 @@ __global__ void __launch_bounds__(SPLIT_SUBGROUPS * 32)
       factors[w] = maxima[w][n] == -INFINITY ? 0.0f : exp2f(maxima[w][n] - highest);
       whole += totals[w][n] * factors[w];
     }
+    bool is_all = !ByTile && n_splits == 1;
+    uint8_t *y = o.y.row(slot * o.n_heads + head);
 #pragma unroll
     for (int e = lane; e < Dim; e += 32) {
       float sum = 0;
 #pragma unroll
       for (int w = 0; w < SPLIT_SUBGROUPS; w++)
         sum += ((float *)memory)[(w * SPLIT_COLUMNS + n) * (Dim + 4) + e] * factors[w];
-      out[e] = sum;
+      if (is_all)
+        simt_store(o.y.scheme, y, e, sum / whole);
+      else
+        out[e] = sum;
     }
-    if (lane == 0)
+    if (lane == 0 && !is_all)
       out[Dim] = highest, out[Dim + 1] = whole;
+  }
+  if (ByTile || n_splits == 1)
+    return;
+
+  /* The last split of a tile to get here merges all. */
+  __shared__ bool is_last;
+  uint32_t *counter = counters + (int64_t)blockIdx.z * gridDim.y + blockIdx.y;
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0)
+    is_last = atomicAdd(counter, 1u) == (uint32_t)n_splits - 1;
+  __syncthreads();
+  if (!is_last)
+    return;
+  __threadfence();
+  if (threadIdx.x == 0)
+    *counter = 0;
+  for (int n = warp; n < n_columns; n += SPLIT_SUBGROUPS) {
+    int64_t index = ((int64_t)tile.token + n / heads) * o.n_heads + first_head + n % heads;
+    attention_merge_row<Dim>(partial + index * n_splits * (Dim + 2), n_splits, o.y.scheme,
+                             o.y.row(index));
   }
 }
 
-/* One subgroup a (row, head). */
-template <int Dim, bool ByTile>
+/* One subgroup a (row, head) of the tiles. */
+template <int Dim>
 __global__ void __launch_bounds__(128)
     attention_merge(const __grid_constant__ attention_operands o, int n_rows, int tile_rows,
                     int n_splits, const float *partial) {
-  int lane = threadIdx.x % 32;
   int64_t index = (int64_t)blockIdx.x * 4 + threadIdx.x / 32;
   if (index >= (int64_t)n_rows * o.n_heads)
     return;
   simt_let_later_begin();
   simt_wait_for_earlier();
-  int row = (int)(index / o.n_heads), token = row;
-  bool covered = false;
-  if constexpr (ByTile) {
-    attention_tile tile = attention_find_tile(o, row / tile_rows, tile_rows);
-    if (tile.sequence < 0 || row % tile_rows >= tile.n_rows)
-      return;
-    token = tile.token + row % tile_rows;
-    covered = true;
-  } else {
-    for (int s = lane; s < o.n_sequences; s += 32) {
-      int start = o.query_start[s], length = o.query_length[s];
-      covered |= length > 0 && row >= start && row < start + length;
-    }
-    covered = __any_sync(0xffffffffu, covered);
-  }
-  const float *mine = partial + index * n_splits * (Dim + 2);
-  float highest = -INFINITY, whole = 0, sums[Dim / 32] = {};
-  for (int s = lane; covered && s < n_splits; s += 32)
-    highest = fmaxf(highest, mine[s * (Dim + 2) + Dim]);
-  highest = simt_subgroup_reduce(highest, simt_max());
-#pragma unroll 4
-  for (int s = 0; covered && s < n_splits; s++) {
-    const float *split = mine + s * (Dim + 2);
-    float maximum = split[Dim];
-    if (maximum == -INFINITY)
-      continue;
-    float factor = exp2f(maximum - highest);
-    whole += split[Dim + 1] * factor;
-#pragma unroll
-    for (int j = 0; j < Dim / 32; j++)
-      sums[j] += split[lane + j * 32] * factor;
-  }
-#pragma unroll
-  for (int j = 0; j < Dim / 32; j++)
-    simt_store(o.y.scheme, o.y.row((int64_t)token * o.n_heads + index % o.n_heads), lane + j * 32,
-               covered ? sums[j] / whole : 0.0f);
+  int row = (int)(index / o.n_heads);
+  attention_tile tile = attention_find_tile(o, row / tile_rows, tile_rows);
+  if (tile.sequence < 0 || row % tile_rows >= tile.n_rows)
+    return;
+  int64_t to = ((int64_t)tile.token + row % tile_rows) * o.n_heads + index % o.n_heads;
+  attention_merge_row<Dim>(partial + index * n_splits * (Dim + 2), n_splits, o.y.scheme,
+                           o.y.row(to));
 }
 
 template <typename Cache, int Dim, bool ByTile = false>
@@ -464,13 +687,19 @@ iso_status attention_split_launch(iso_queue *queue, const attention_operands &o,
   typedef attention_split_shared<Cache, Dim> shared;
   if (o.n_tokens == 0)
     return ISO_OK;
-  ISO_TRY(simt_launch_early(queue, "paged_attention.split", attention_split<Cache, Dim, ByTile>,
-                            dim3((unsigned)plan.n_tiles, (unsigned)(o.n_kv_heads * plan.head_tiles),
-                                 (unsigned)plan.n_splits),
-                            dim3(SPLIT_SUBGROUPS * 32), (size_t)shared::bytes, o, plan.tile_rows,
-                            plan.head_tiles, (float *)workspace));
-  int rows = ByTile ? plan.n_tiles * plan.tile_rows : o.n_tokens;
-  return simt_launch_early(queue, "paged_attention.merge", attention_merge<Dim, ByTile>,
+  int64_t groups = (int64_t)plan.n_tiles * o.n_kv_heads * plan.head_tiles;
+  if (plan.n_splits > 1 && groups > SIMT_COUNTERS) /* splits are for fewer groups than this */
+    return simt_fail_size("paged_attention");
+  ISO_TRY(
+      simt_launch_early(queue, "paged_attention.split", attention_split<Cache, Dim, ByTile>,
+                        dim3((unsigned)plan.n_splits, (unsigned)(o.n_kv_heads * plan.head_tiles),
+                             (unsigned)plan.n_tiles),
+                        dim3(SPLIT_SUBGROUPS * 32), (size_t)shared::bytes, o, plan.tile_rows,
+                        plan.head_tiles, (float *)workspace, simt_queue_counters(queue)));
+  if (!ByTile)
+    return ISO_OK;
+  int rows = plan.n_tiles * plan.tile_rows;
+  return simt_launch_early(queue, "paged_attention.merge", attention_merge<Dim>,
                            dim3((unsigned)(((int64_t)rows * o.n_heads + 3) / 4)), dim3(128), 0, o,
                            rows, plan.tile_rows, plan.n_splits, (const float *)workspace);
 }

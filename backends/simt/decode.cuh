@@ -293,13 +293,15 @@ __device__ inline void simt_decode_group(const uint8_t *row, int64_t group, floa
 /* The schemes that weights can have: SIMT_WEIGHTS(X) makes X(NAME) of each. */
 #define SIMT_WEIGHTS(X)                                                                            \
   X(F32)                                                                                           \
-  X(F16) X(BF16) X(Q8_0) X(Q4_0) X(Q4_1) X(Q5_0) X(Q5_1) X(Q2_K) X(Q3_K) X(Q4_K) X(Q5_K) X(Q6_K)   \
+  X(F16)                                                                                           \
+  X(BF16) X(Q8_0) X(Q4_0) X(Q4_1) X(Q5_0) X(Q5_1) X(Q2_K) X(Q3_K) X(Q4_K) X(Q5_K) X(Q6_K)          \
       X(IQ4_NL) X(I8_G128) X(F8_G128) X(I4_G128)
 constexpr iso_scheme_mask SIMT_WEIGHT_SCHEMES =
 #define SIMT_WEIGHT_BIT(NAME) ISO_SCHEME_BIT(ISO_SCHEME_##NAME) |
     SIMT_WEIGHTS(SIMT_WEIGHT_BIT) 0;
 #undef SIMT_WEIGHT_BIT
-constexpr iso_scheme_mask SIMT_CACHE_SCHEMES = SIMT_FLOATS | ISO_SCHEME_BIT(ISO_SCHEME_Q8_0);
+constexpr iso_scheme_mask SIMT_CACHE_SCHEMES =
+    SIMT_FLOATS | ISO_SCHEME_BIT(ISO_SCHEME_Q8_0) | ISO_SCHEME_BIT(ISO_SCHEME_F8_G128);
 
 /* Eight elements of a row of a cache, whose scheme only the launch knows. */
 __device__ inline void simt_decode_cache(iso_scheme scheme, const uint8_t *row, int group,
@@ -314,12 +316,19 @@ __device__ inline void simt_decode_cache(iso_scheme scheme, const uint8_t *row, 
   case ISO_SCHEME_BF16:
     simt_decode_group<ISO_SCHEME_BF16>(row, group, out);
     break;
+  case ISO_SCHEME_F8_G128:
+    simt_decode_group<ISO_SCHEME_F8_G128>(row, group, out);
+    break;
   default:
     simt_decode_group<ISO_SCHEME_Q8_0>(row, group, out);
   }
 }
 /* One element. */
 __device__ inline float simt_load_cache(iso_scheme scheme, const uint8_t *row, int i) {
+  if (scheme == ISO_SCHEME_F8_G128) {
+    const uint8_t *block = row + i / 128 * (int)sizeof(iso_block_f8_g128);
+    return simt_e4m3_value(block[4 + i % 128]) * __uint_as_float(simt_word_at(block));
+  }
   if (scheme != ISO_SCHEME_Q8_0)
     return simt_load(scheme, row, i);
   const uint8_t *block = row + i / 32 * (int)sizeof(iso_block_q8_0);

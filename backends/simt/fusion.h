@@ -54,7 +54,7 @@ bool simt_norm_matmul_glu_fits(const simt_deferred_op *ops, uint32_t count);
 /* The backend's part of running ops beside each other. simt_fork() opens lanes 0 .. n - 1 (at most
  * SIMT_LANES), which begin after all that the queue holds; between enter and leave, what is
  * enqueued goes to a lane; what is enqueued after simt_join() waits for all of them. */
-enum { SIMT_LANES = 2 };
+enum { SIMT_LANES = 2, SIMT_COUNTERS = 8192 };
 iso_status simt_fork(iso_queue *queue, uint32_t n_lanes);
 void simt_enter_lane(iso_queue *queue, uint32_t lane);
 void simt_leave_lane(iso_queue *queue);

@@ -1,5 +1,6 @@
-/* Stores keys and values into cache pages: any float rows, caches of f32, f16, bf16 or q8_0. 32
- * threads take 32 neighbouring elements of a head, which is one block of q8_0. */
+/* Stores keys and values into cache pages: any float rows, caches of f32, f16, bf16, q8_0 or
+ * f8_g128. 32 threads take 32 neighbouring elements of a head, which is one block of q8_0, and all
+ * of a block, which are 128 then, one of f8_g128. */
 #include "backends/simt/simt.cuh"
 #include "quant/blocks.h"
 
@@ -39,6 +40,31 @@ __device__ void encode_q8_0(iso_block_q8_0 *block, int i, float value) {
   block->codes[i] = code_of(scale > 0 ? value * (1 / scale) : 0.0f);
 }
 
+/* The nearest E4M3 code, even among equals, as quant/e4m3.h has it. */
+__device__ uint8_t e4m3_of(float value) {
+  uint32_t sign = __float_as_uint(value) >> 24 & 0x80;
+  float magnitude = fabsf(value);
+  if (magnitude >= 448.0f)
+    return (uint8_t)(sign | 0x7e);
+  if (magnitude < 0x1p-6f) /* steps of 2^-9; 8 of them are the first normal code */
+    return (uint8_t)(sign | (uint32_t)__float2int_rn(magnitude * 0x1p9f));
+  uint32_t bits = __float_as_uint(magnitude);
+  bits = (bits + 0x7ffffu + (bits >> 20 & 1)) >> 20;
+  return (uint8_t)(sign | min(bits - ((127 - 7) << 3), 0x7eu));
+}
+
+/* One element a thread; all 128 threads of the block are here. Scale and codes are those of
+ * quant/f8_g128.c: a quotient in f32 is the one in f64, rounded. */
+__device__ void encode_f8_g128(iso_block_f8_g128 *block, int i, float value) {
+  __shared__ float shared[4];
+  const float most = 3.402823466e+38f / 2;
+  value = value == value ? fminf(fmaxf(value, -most), most) : 0.0f;
+  float scale = __fdiv_rn(simt_block_reduce(fabsf(value), shared, simt_max()), 448.0f);
+  if (i == 0)
+    block->scale = scale;
+  block->codes[i] = e4m3_of(scale != 0 ? __fdiv_rn(value, scale) : 0.0f);
+}
+
 /* Grid: rows of k or v, groups of elements, k or v. */
 __global__ void kv_write(operands o) {
   simt_begin();
@@ -56,6 +82,10 @@ __global__ void kv_write(operands o) {
   if (s.scheme == ISO_SCHEME_Q8_0) { /* head sizes are multiples of 32 */
     if (i / 32 * 32 < s.rows.n_columns)
       encode_q8_0((iso_block_q8_0 *)cache + i / 32, (int)(i % 32), simt_load(s.rows.scheme, x, i));
+  } else if (s.scheme == ISO_SCHEME_F8_G128) { /* head sizes are multiples of 128 */
+    if (i / 128 * 128 < s.rows.n_columns)
+      encode_f8_g128((iso_block_f8_g128 *)cache + i / 128, (int)(i % 128),
+                     simt_load(s.rows.scheme, x, i));
   } else if (i < s.rows.n_columns) {
     simt_store(s.scheme, cache, i, simt_load(s.rows.scheme, x, i));
   }
@@ -89,14 +119,15 @@ iso_status launch(iso_queue *queue, const iso_op_arguments *arguments) {
   return simt_defer(queue, simt_queue_deferred(queue), arguments, run);
 }
 
-const iso_kernel records[] = {{.size = sizeof(iso_kernel),
-                               .op = ISO_OP_KV_WRITE,
-                               .name = "kv_write.simt",
-                               .schemes = SIMT_FLOATS | ISO_SCHEME_BIT(ISO_SCHEME_Q8_0),
-                               .activations = SIMT_FLOATS,
-                               .layout = ISO_LAYOUT_PLAIN,
-                               .rank = 0,
-                               .launch = launch}};
+const iso_kernel records[] = {
+    {.size = sizeof(iso_kernel),
+     .op = ISO_OP_KV_WRITE,
+     .name = "kv_write.simt",
+     .schemes = SIMT_FLOATS | ISO_SCHEME_BIT(ISO_SCHEME_Q8_0) | ISO_SCHEME_BIT(ISO_SCHEME_F8_G128),
+     .activations = SIMT_FLOATS,
+     .layout = ISO_LAYOUT_PLAIN,
+     .rank = 0,
+     .launch = launch}};
 
 } /* namespace */
 

@@ -80,6 +80,17 @@ template <int Newer> __device__ __forceinline__ void mma_copy_wait() {
 #endif
 }
 
+/* The largest of all lanes'. */
+__device__ __forceinline__ uint32_t mma_subgroup_max(uint32_t value) {
+#if MMA_HAS_UNIT
+  uint32_t most = 0;
+  asm("redux.sync.max.u32 %0, %1, 0xffffffff;" : "=r"(most) : "r"(value));
+  return most;
+#else
+  return value;
+#endif
+}
+
 template <typename V> __device__ __forceinline__ uint32_t mma_pack(float a, float b) {
   if constexpr (__is_same(V, simt_bf16)) {
     __nv_bfloat162 pair = __floats2bfloat162_rn(a, b);

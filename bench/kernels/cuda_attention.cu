@@ -164,9 +164,11 @@ static device_problem upload(const problem &p) {
   o.group = p.n_heads / p.n_kv_heads, o.page_size = p.page_size, o.n_pages = p.n_pages;
   o.n_blocks = p.n_blocks, o.n_sequences = p.n_sequences, o.scale = p.scale;
   o.soft_cap = p.soft_cap, o.causal = p.causal, o.window = p.window;
-  d.plan = attention_split_of(card.device.n_units, p.n_tokens, p.n_sequences, p.n_heads,
+  o.page_shift = attention_shift_of(p.page_size);
+  int64_t slots = attention_split_slots(card.device.n_units, p.scheme, p.dim);
+  d.plan = attention_split_of(slots, p.n_tokens, p.n_sequences, p.n_heads,
                               p.n_kv_heads, (int64_t)p.n_blocks * p.page_size, p.dim);
-  d.mixed = attention_mixed_plan(card.device.n_units, p.n_sequences, p.n_heads, p.n_kv_heads,
+  d.mixed = attention_mixed_plan(slots, p.n_sequences, p.n_heads, p.n_kv_heads,
                                  (int64_t)p.n_blocks * p.page_size, p.dim);
   size_t bytes = std::max(d.plan.workspace_bytes, d.mixed.workspace_bytes);
   d.workspace = put<uint8_t>(&d, nullptr, bytes);

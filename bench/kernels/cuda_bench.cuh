@@ -127,6 +127,9 @@ static void bench_open(bench_card *card) {
   card->device.l2_bytes = card->properties.l2CacheSize;
   card->queue.device = &card->device;
   BENCH_TRY(cudaStreamCreateWithFlags(&card->queue.stream, cudaStreamNonBlocking));
+  size_t counters = SIMT_COUNTERS * sizeof *card->queue.counters;
+  BENCH_TRY(cudaMalloc(&card->queue.counters, counters));
+  BENCH_TRY(cudaMemset(card->queue.counters, 0, counters));
   size_t bytes = 1ull << 30;
   uint8_t *a = bench_device<uint8_t>(nullptr, bytes), *b = bench_device<uint8_t>(nullptr, bytes);
   double us = bench_time(card, 4, [&](int) {

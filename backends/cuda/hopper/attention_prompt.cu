@@ -1,5 +1,5 @@
-/* Attention over f16, bf16 and Q8_0 caches on Hopper: of many query rows a sequence, and of batches
- * in which some sequences have many and others few. */
+/* Attention over f16, bf16, Q8_0 and F8_G128 caches on Hopper: of many query rows a sequence, and
+ * of batches in which some sequences have many and others few. */
 #include "backends/cuda/hopper/attention_prompt.cuh"
 
 namespace {
@@ -14,6 +14,11 @@ iso_refusal check(const iso_device *device, const iso_op_arguments *arguments,
   if (dim != 64 && dim != 128) {
     *out_detail = "heads must be 64 or 128 wide";
     return ISO_REFUSED_SHAPE;
+  }
+  if (arguments->inputs[1].scheme == ISO_SCHEME_F8_G128 &&
+      arguments->inputs[0].scheme != ISO_SCHEME_BF16) {
+    *out_detail = "queries would be rounded to bf16";
+    return ISO_REFUSED_ACTIVATION;
   }
   if (attention_prompt_tiles(arguments->inputs[0].dims[0], arguments->inputs[3].dims[0]) > 65535) {
     *out_detail = "more rows than a grid holds";
@@ -31,7 +36,8 @@ iso_status launch(iso_queue *queue, const iso_op_arguments *arguments) {
   attention_operands o = attention_read(arguments);
   bool wide = arguments->inputs[0].dims[2] == 128;
   iso_scheme scheme = arguments->inputs[1].scheme;
-  auto run = scheme == ISO_SCHEME_F16
+  auto run = scheme == ISO_SCHEME_F8_G128 ? attention_prompt_launch<prompt_f8, 128>
+             : scheme == ISO_SCHEME_F16
                  ? wide ? attention_prompt_launch<prompt_floats<simt_f16, 128>, 128>
                         : attention_prompt_launch<prompt_floats<simt_f16, 64>, 64>
              : scheme == ISO_SCHEME_BF16
@@ -51,9 +57,9 @@ enum { MOST_DRAFTED_ROWS = 4 };
 
 attention_split_plan plan_of(const iso_device *device, const iso_op_arguments *arguments) {
   const iso_tensor *inputs = arguments->inputs;
-  return attention_mixed_plan(simt_n_units(device), inputs[3].dims[0], inputs[0].dims[1],
-                              inputs[1].dims[1], inputs[3].dims[1] * inputs[1].dims[2],
-                              inputs[0].dims[2]);
+  int64_t slots = attention_split_slots(simt_n_units(device), inputs[1].scheme, inputs[0].dims[2]);
+  return attention_mixed_plan(slots, inputs[3].dims[0], inputs[0].dims[1], inputs[1].dims[1],
+                              inputs[3].dims[1] * inputs[1].dims[2], inputs[0].dims[2]);
 }
 
 iso_refusal check_mixed(const iso_device *device, const iso_op_arguments *arguments,
@@ -67,8 +73,8 @@ iso_refusal check_mixed(const iso_device *device, const iso_op_arguments *argume
     return ISO_REFUSED_SHAPE;
   }
   attention_split_plan plan = plan_of(device, arguments);
-  if (arguments->inputs[1].dims[1] * plan.head_tiles > 65535 || plan.n_splits > 65535) {
-    *out_detail = "more key heads than a grid holds";
+  if (arguments->inputs[1].dims[1] * plan.head_tiles > 65535 || plan.n_tiles > 65535) {
+    *out_detail = "more key heads or sequences than a grid holds";
     return ISO_REFUSED_SIZE;
   }
   return ISO_ACCEPTED;
@@ -82,23 +88,24 @@ iso_status launch_mixed(iso_queue *queue, const iso_op_arguments *arguments) {
   bool wide = arguments->inputs[0].dims[2] == 128;
   iso_scheme scheme = arguments->inputs[1].scheme;
   auto run =
-      scheme == ISO_SCHEME_F16    ? wide ? attention_mixed_launch<prompt_floats<simt_f16, 128>,
-                                                               split_floats<simt_f16, 128>, 128>
-                                         : attention_mixed_launch<prompt_floats<simt_f16, 64>,
-                                                               split_floats<simt_f16, 64>, 64>
-         : scheme == ISO_SCHEME_BF16 ? wide ? attention_mixed_launch<prompt_floats<simt_bf16, 128>,
+      scheme == ISO_SCHEME_F8_G128 ? attention_mixed_launch<prompt_f8, split_f8, 128>
+      : scheme == ISO_SCHEME_F16   ? wide ? attention_mixed_launch<prompt_floats<simt_f16, 128>,
+                                                                 split_floats<simt_f16, 128>, 128>
+                                          : attention_mixed_launch<prompt_floats<simt_f16, 64>,
+                                                                 split_floats<simt_f16, 64>, 64>
+        : scheme == ISO_SCHEME_BF16 ? wide ? attention_mixed_launch<prompt_floats<simt_bf16, 128>,
                                                                   split_floats<simt_bf16, 128>, 128>
-                                            : attention_mixed_launch<prompt_floats<simt_bf16, 64>,
+                                           : attention_mixed_launch<prompt_floats<simt_bf16, 64>,
                                                                   split_floats<simt_bf16, 64>, 64>
-         : wide ? attention_mixed_launch<prompt_q8_0<128>, split_q8_0<128>, 128>
-                                  : attention_mixed_launch<prompt_q8_0<64>, split_q8_0<64>, 64>;
+        : wide ? attention_mixed_launch<prompt_q8_0<128>, split_q8_0<128>, 128>
+                                   : attention_mixed_launch<prompt_q8_0<64>, split_q8_0<64>, 64>;
   return run(queue, attention_read(arguments), plan_of(queue->device, arguments),
              simt_workspace(arguments));
 }
 
-constexpr iso_scheme_mask CACHES = ISO_SCHEME_BIT(ISO_SCHEME_F16) |
-                                   ISO_SCHEME_BIT(ISO_SCHEME_BF16) |
-                                   ISO_SCHEME_BIT(ISO_SCHEME_Q8_0);
+constexpr iso_scheme_mask CACHES =
+    ISO_SCHEME_BIT(ISO_SCHEME_F16) | ISO_SCHEME_BIT(ISO_SCHEME_BF16) |
+    ISO_SCHEME_BIT(ISO_SCHEME_Q8_0) | ISO_SCHEME_BIT(ISO_SCHEME_F8_G128);
 
 const iso_kernel records[] = {{.size = sizeof(iso_kernel),
                                .op = ISO_OP_PAGED_ATTENTION,

@@ -5,7 +5,7 @@
  * A block takes 128 rows of one query head; each multiplying group 64 of them. Keys and values come
  * a tile of 128 positions at a time into a ring of slots, keys and values by turns, as rows of
  * 128 bytes whose 16-byte chunks are exchanged by row. Queries and weights of values are rounded to
- * the caches' type; scores, maxima and sums are f32. */
+ * the type of the slots; scores, maxima and sums are f32. */
 #ifndef ISOMER_CUDA_HOPPER_ATTENTION_PROMPT_H
 #define ISOMER_CUDA_HOPPER_ATTENTION_PROMPT_H
 
@@ -40,16 +40,19 @@ static __global__ void __launch_bounds__(128)
 
 /* How the copying group brings tiles of a cache into slots, as `value`s. A group's thread knows
  * where rows 16 i .. of the tile lie, i = threadIdx.x % 8, as bytes from the start of the cache.
+ * `scales`: NULL for values; for keys, where a cache that has_key_scales leaves what the scores of
+ * each position are to be multiplied by.
  *
  * These are 16-bit floats: copied while the tiles before them are on their way. */
 template <typename V, int Dim> struct prompt_floats {
   typedef V value;
+  static constexpr bool has_key_scales = false;
   static constexpr int behind = 2; /* turns between copying a tile and telling of it */
   static constexpr int copying_registers = 40, multiplying_registers = 232;
 
   static __device__ __forceinline__ void copy(const attention_cache &cache, int64_t offset,
-                                              int begin, const attention_tile &tile,
-                                              uint8_t *slot) {
+                                              int begin, const attention_tile &tile, uint8_t *slot,
+                                              float *) {
     constexpr int chunks = Dim / 8, rows = PROMPT_GROUP / chunks; /* a turn */
     int chunk = threadIdx.x % chunks, in_turn = (int)threadIdx.x / chunks;
     uint8_t *to =
@@ -69,14 +72,15 @@ template <typename V, int Dim> struct prompt_floats {
 /* Q8_0: a thread decodes a row, each value rounded to f16. */
 template <int Dim> struct prompt_q8_0 {
   typedef simt_f16 value;
+  static constexpr bool has_key_scales = false;
   static constexpr int behind = 0;
-  static constexpr int copying_registers = 72, multiplying_registers = 216;
+  static constexpr int copying_registers = 56, multiplying_registers = 224;
   static constexpr int row_bytes = Dim / 32 * 34, n_words = row_bytes / 4;
   static_assert(PROMPT_KEYS == PROMPT_GROUP && row_bytes % 4 == 0, "a thread a row");
 
   static __device__ __forceinline__ void copy(const attention_cache &cache, int64_t offset,
-                                              int begin, const attention_tile &tile,
-                                              uint8_t *slot) {
+                                              int begin, const attention_tile &tile, uint8_t *slot,
+                                              float *) {
     int row = (int)threadIdx.x, position = begin + row;
     int64_t at = __shfl_sync(0xffffffffu, offset, row % 32 / 16 + row / 32 * 2);
     bool seen = position >= tile.first && position <= tile.last;
@@ -109,6 +113,48 @@ template <int Dim> struct prompt_q8_0 {
         __half2 low = __hmul2(attention_halves<0, 1>(codes), scale);
         __half2 high = __hmul2(attention_halves<2, 3>(codes), scale);
         out[2 * i] = *(uint32_t *)&low, out[2 * i + 1] = *(uint32_t *)&high;
+      }
+      *(uint4 *)(slot + chunk / 8 * PROMPT_KEYS * 128 + row * 128 + (chunk % 8 ^ row % 8) * 16) =
+          make_uint4(out[0], out[1], out[2], out[3]);
+    }
+  }
+};
+
+/* F8_G128, heads of 128: a thread decodes a row as bf16, which has room for any scale. Keys are
+ * codes, exactly, and their scales multiply scores: large scores would tell how keys were rounded.
+ * Values are multiplied by their scales and rounded. */
+struct prompt_f8 {
+  typedef simt_bf16 value;
+  static constexpr bool has_key_scales = true;
+  static constexpr int behind = 0;
+  static constexpr int copying_registers = 56, multiplying_registers = 224;
+  static constexpr int row_bytes = 132, n_words = row_bytes / 4;
+
+  static __device__ __forceinline__ void copy(const attention_cache &cache, int64_t offset,
+                                              int begin, const attention_tile &tile, uint8_t *slot,
+                                              float *scales) {
+    int row = (int)threadIdx.x, position = begin + row;
+    int64_t at = __shfl_sync(0xffffffffu, offset, row % 32 / 16 + row / 32 * 2);
+    bool seen = position >= tile.first && position <= tile.last;
+    const uint32_t *from = (const uint32_t *)(cache.data + at + row % 16 * row_bytes);
+    uint32_t words[n_words];
+#pragma unroll
+    for (int i = 0; i < n_words; i++)
+      words[i] = seen ? from[i] : 0;
+    float scale = __uint_as_float(words[0]);
+    if (scales) {
+      scales[row] = scale;
+      scale = 1;
+    }
+#pragma unroll
+    for (int chunk = 0; chunk < 16; chunk++) {
+      uint32_t out[4];
+#pragma unroll
+      for (int i = 0; i < 2; i++) {
+        float2 low = __half22float2(attention_e4m3<false>(words[1 + chunk * 2 + i]));
+        float2 high = __half22float2(attention_e4m3<true>(words[1 + chunk * 2 + i]));
+        out[2 * i] = mma_pack<simt_bf16>(low.x * scale, low.y * scale);
+        out[2 * i + 1] = mma_pack<simt_bf16>(high.x * scale, high.y * scale);
       }
       *(uint4 *)(slot + chunk / 8 * PROMPT_KEYS * 128 + row * 128 + (chunk % 8 ^ row % 8) * 16) =
           make_uint4(out[0], out[1], out[2], out[3]);
@@ -215,6 +261,7 @@ __global__ void __launch_bounds__(PROMPT_THREADS, 1)
   typedef typename Cache::value V;
   extern __shared__ uint8_t dynamic[];
   __shared__ uint64_t full[PROMPT_SLOTS], free_again[PROMPT_SLOTS];
+  __shared__ float2 key_scales[Cache::has_key_scales ? PROMPT_SLOTS / 2 : 1][PROMPT_KEYS / 2];
   uint8_t *ring = dynamic + (1024 - mma_shared_address(dynamic) % 1024) % 1024;
   constexpr int slot_bytes = prompt_slot<Dim>::bytes;
   if (threadIdx.x == 0) {
@@ -248,8 +295,9 @@ __global__ void __launch_bounds__(PROMPT_THREADS, 1)
           in_values = attention_row(o, o.v, page, kv_head, position) - o.v.data;
         }
         hopper_barrier_wait(&free_again[slot], i / PROMPT_SLOTS % 2 ^ 1);
+        float *scales = Cache::has_key_scales && i % 2 == 0 ? &key_scales[slot / 2][0].x : NULL;
         Cache::copy(i % 2 ? o.v : o.k, i % 2 ? in_values : in_keys, begin, tile,
-                    ring + slot * slot_bytes);
+                    ring + slot * slot_bytes, scales);
       }
       mma_copy_commit();
       mma_copy_wait<Cache::behind>();
@@ -322,6 +370,20 @@ __global__ void __launch_bounds__(PROMPT_THREADS, 1)
     if (lane == 0)
       hopper_barrier_arrive(&free_again[slot]);
   };
+  /* When the scores of tile i are there. */
+  auto release_keys = [&](int i) {
+    int slot = 2 * i % PROMPT_SLOTS;
+    if constexpr (Cache::has_key_scales) {
+#pragma unroll
+      for (int c = 0; c < PROMPT_KEYS / 8; c++) {
+        float2 scale = key_scales[slot / 2][c * 4 + t];
+        scores[4 * c] *= scale.x, scores[4 * c + 1] *= scale.y;
+        scores[4 * c + 2] *= scale.x, scores[4 * c + 3] *= scale.y;
+      }
+      __syncwarp();
+    }
+    release(slot);
+  };
   auto weigh = [&](int i) {
     int begin = base + i * PROMPT_KEYS;
     if (!plain)
@@ -344,7 +406,7 @@ __global__ void __launch_bounds__(PROMPT_THREADS, 1)
   if constexpr (Turns)
     hopper_arrive(2 + (group ^ 1), 2 * PROMPT_GROUP);
   hopper_product_wait<0>();
-  release(0);
+  release_keys(0);
   weigh(0);
   round();
   for (int i = 1; i < n_tiles; i++) {
@@ -353,7 +415,7 @@ __global__ void __launch_bounds__(PROMPT_THREADS, 1)
     if constexpr (Turns)
       hopper_arrive(2 + (group ^ 1), 2 * PROMPT_GROUP);
     hopper_product_wait<1>();
-    release(2 * i % PROMPT_SLOTS);
+    release_keys(i);
     weigh(i);
     hopper_product_wait<0>();
     release(2 * (i - 1) % PROMPT_SLOTS + 1);
@@ -406,10 +468,10 @@ iso_status attention_prompt_launch(iso_queue *queue, const attention_operands &o
 /* Prompts beside sequences that decode. Those whose rows one tile of attention_split.cuh holds go
  * that way, which reads their keys once for all heads and splits them; there are no more such tiles
  * than sequences. */
-static inline attention_split_plan attention_mixed_plan(int n_units, int64_t n_sequences,
+static inline attention_split_plan attention_mixed_plan(int64_t slots, int64_t n_sequences,
                                                         int64_t n_heads, int64_t n_kv_heads,
                                                         int64_t capacity, int64_t dim) {
-  return attention_split_of(n_units, n_sequences, n_sequences, n_heads, n_kv_heads, capacity, dim);
+  return attention_split_of(slots, n_sequences, n_sequences, n_heads, n_kv_heads, capacity, dim);
 }
 
 template <typename Prompt, typename Split, int Dim>
