@@ -23,14 +23,23 @@ struct iso_device {
   int shared_bytes; /* shared memory that one block may ask for */
   int l2_bytes;
   bool starts_early; /* kernels are code for sm_90 or later, which can wait for earlier kernels */
-  cuda_blas *blas; /* NULL: cuBLASLt is not installed */
+  cuda_blas *blas;   /* NULL: cuBLASLt is not installed */
+  bool is_full; /* no room was left for other forms of weights, nor was anything freed since; atomic
+                 */
+};
+
+/* A place of a buffer where simt_note() found something to hold, and what cuda_keep_form() put
+ * there: the same in another form, from cudaMalloc(), or NULL. */
+struct cuda_note {
+  uint64_t offset;
+  uint8_t *form;
 };
 
 struct iso_buffer {
   uint8_t *data; /* on the device; for STAGING pinned host memory, which the device reaches too */
   uint64_t bytes;
   iso_memory_kind kind;
-  uint64_t *notes; /* simt_note(): offsets, in no order */
+  cuda_note *notes; /* in no order */
   uint32_t n_notes, most_notes;
 };
 
@@ -38,9 +47,18 @@ struct iso_buffer {
  * the oldest one that has. */
 enum { CUDA_EVENTS = 64 };
 
+/* Rows that the kernel which made them has rounded to E4M3 as well, for a product that may come
+ * next: true while nothing was enqueued since. */
+struct cuda_rounded {
+  iso_tensor x;
+  const uint8_t *codes;
+  const float *scales; /* one a row */
+  uint64_t n_enqueued;
+};
+
 struct iso_queue {
   iso_device *device;
-  cudaStream_t stream;             /* where work goes: the queue's own, or a lane's */
+  cudaStream_t stream; /* where work goes: the queue's own, or a lane's */
   cudaStream_t own, lanes[SIMT_LANES];
   cudaEvent_t forked, joined[SIMT_LANES];
   bool at_turn; /* the next launch must not start before its turn: it waits for several streams */
@@ -53,8 +71,10 @@ struct iso_queue {
   const char *last_launch;
   simt_deferred deferred; /* ops that may become part of a larger kernel */
   cuda_gaps gaps;
-  uint32_t *counters; /* SIMT_COUNTERS of them on the device, zero between kernels */
-  char fault[256]; /* the first fault of the device; "" while there is none */
+  uint32_t *counters;  /* SIMT_COUNTERS of them on the device, zero between kernels */
+  char fault[256];     /* the first fault of the device; "" while there is none */
+  uint64_t n_enqueued; /* kernels, copies and whatever else has come */
+  cuda_rounded rounded;
 };
 
 /* What the host gave at load. */
@@ -73,6 +93,12 @@ iso_status cuda_failure(cudaError_t error, const char *what, const char *file, i
 /* Looks at what launching a kernel left behind, and remembers its name for the report of a fault.
  * Called after every launch, by simt_launch(). */
 iso_status cuda_launched(iso_queue *queue, const char *name);
+
+/* Another form of what lies at a noted place; NULL while there is none. It lives as long as the
+ * buffer, so recordings may name it. Thread safe, as is keeping one: false, and `form` stays the
+ * caller's, where there is no note or somebody else was first. */
+uint8_t *cuda_find_form(const iso_buffer *buffer, uint64_t offset);
+bool cuda_keep_form(iso_buffer *buffer, uint64_t offset, uint8_t *form);
 
 /* The poisoned timeline's sentence, or ISO_OK. */
 iso_status cuda_queue_check(const iso_queue *queue);

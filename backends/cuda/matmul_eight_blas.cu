@@ -1,11 +1,13 @@
 /* Many rows rounded to E4M3 times E4M3 weights in groups of 128, through cuBLASLt.
  *
- * The codes of packed weights are written as rows for each product, with their scales beside them;
- * rows of x are rounded, with a scale for 128 columns, or one a row where the weight's rows have
+ * The codes of packed weights are written as rows, with their scales beside them: for each product,
+ * or, of weights whose rows have one scale, once, where the device has room for both forms. Rows of
+ * x are rounded, with a scale for 128 columns, or one a row where the weight's rows have
  * one, which cuBLASLt multiplies a quarter faster. The columns of each 32 stay in the order in
  * which packed weights have them, since a sum does not mind: those of lane t of four, 8 bytes, one
  * lane's after another's (backends/simt/matmul_packed.cuh). */
 #include "backends/cuda/blas.h"
+#include "backends/simt/elementwise.cuh"
 #include "backends/simt/matmul_records.cuh"
 
 namespace {
@@ -19,7 +21,7 @@ uint64_t rounded(uint64_t bytes) { return (bytes + 1023) / 1024 * 1024; }
 /* Where parts lie in the workspace; x first, so that it is in the same place for all products. */
 struct layout {
   int64_t m, n, k, groups;
-  uint64_t x_at, x_scales_at, w_at, w_scales_at, blas_at, bytes;
+  uint64_t x_scales_at, w_at, blas_at, bytes;
 };
 
 layout layout_of(const iso_op_arguments *arguments) {
@@ -29,8 +31,7 @@ layout layout_of(const iso_op_arguments *arguments) {
   l.groups = l.k / GROUP;
   l.x_scales_at = rounded((uint64_t)(l.m * l.k));
   l.w_at = l.x_scales_at + rounded((uint64_t)(l.m * l.groups) * 4);
-  l.w_scales_at = l.w_at + rounded((uint64_t)(l.n * l.k));
-  l.blas_at = l.w_scales_at + rounded((uint64_t)(l.n * l.groups) * 4);
+  l.blas_at = l.w_at + rounded((uint64_t)(l.n * l.k)) + rounded((uint64_t)(l.n * l.groups) * 4);
   l.bytes = l.blas_at + CUDA_BLAS_WORKSPACE + 1024;
   return l;
 }
@@ -158,6 +159,57 @@ __global__ void __launch_bounds__(256) round_rows(const __grid_constant__ simt_r
   }
 }
 
+/* A glu, whose row a block takes, and its rounding by row: what the product after it begins with.
+ */
+enum { GLU_CHUNKS = 4, GLU_COLUMNS = GLU_CHUNKS * 256 * 16 };
+
+__global__ void __launch_bounds__(256)
+    glu_rounded(uint32_t activation, const __grid_constant__ simt_rows gate,
+                const __grid_constant__ simt_rows up, const __grid_constant__ simt_rows y,
+                uint8_t *codes, float *scales) {
+  simt_begin();
+  __shared__ float shared[256 / SIMT_SUBGROUP];
+  int64_t row = blockIdx.x;
+  const uint8_t *gate_row = gate.row(row), *up_row = up.row(row);
+  uint8_t *y_row = y.row(row);
+  uint4 stored[GLU_CHUNKS][2];
+  float largest = 0;
+#pragma unroll
+  for (int c = 0; c < GLU_CHUNKS; c++) {
+    int64_t column = ((int64_t)c * 256 + (int)threadIdx.x) * 16;
+    if (column >= y.n_columns)
+      break;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+      float a[8], b[8];
+      simt_load8(gate.scheme, gate_row, column + h * 8, a);
+      simt_load8(up.scheme, up_row, column + h * 8, b);
+#pragma unroll
+      for (int j = 0; j < 8; j++)
+        a[j] = simt_activation(activation, a[j]) * b[j];
+      simt_store8(y.scheme, &stored[c][h], 0, a);
+      *(uint4 *)(y_row + (column + h * 8) * 2) = stored[c][h];
+      simt_load8(y.scheme, &stored[c][h], 0, a);
+#pragma unroll
+      for (int j = 0; j < 8; j++)
+        largest = fmaxf(largest, a[j] == a[j] ? fabsf(a[j]) : INFINITY);
+    }
+  }
+  rounding r(simt_block_reduce(largest, shared, simt_max()));
+  if (threadIdx.x == 0)
+    scales[row] = r.scale;
+#pragma unroll
+  for (int c = 0; c < GLU_CHUNKS; c++) {
+    int chunk = c * 256 + (int)threadIdx.x;
+    if ((int64_t)chunk * 16 >= y.n_columns)
+      break;
+    float v[16];
+    simt_load8(y.scheme, &stored[c][0], 0, *(float(*)[8])v);
+    simt_load8(y.scheme, &stored[c][1], 0, *(float(*)[8])(v + 8));
+    store_chunk(r, v, chunk, codes + row * y.n_columns);
+  }
+}
+
 /* ---- Record ------------------------------------------------------------------------------------
  */
 
@@ -230,20 +282,84 @@ uint8_t *aligned(uint8_t *address) {
   return address + (1024 - (uint64_t)(uintptr_t)address % 1024) % 1024;
 }
 
+/* ---- Weights -----------------------------------------------------------------------------------
+ */
+
+/* Rows of codes and their scales. */
+struct weight_rows {
+  uint8_t *codes;
+  float *scales;
+};
+
+iso_status launch_unpack(iso_queue *queue, const iso_op_arguments &op, const layout &l,
+                         cuda_scaling scaling, const weight_rows &to) {
+  int64_t units = matmul_count(l.n, 16) * l.groups;
+  return simt_launch_early(queue, "matmul.f8.unpack", unpack,
+                           dim3((unsigned)matmul_count(units, UNPACK_SUBGROUPS)),
+                           dim3(UNPACK_SUBGROUPS * 32), 0, simt_address(op.inputs[1]), l.n,
+                           l.groups, scaling == CUDA_SCALED_ROWS, to.codes, to.scales);
+}
+
+weight_rows rows_in(uint8_t *bytes, const layout &l) {
+  return weight_rows{bytes, (float *)(bytes + rounded((uint64_t)(l.n * l.k)))};
+}
+
+/* Memory for a form of a weight that leaves a quarter of the device's free; NULL where there is not
+ * so much, and nobody asks again, since asking takes the driver a while. */
+uint8_t *room_for_rows(iso_device *device, size_t bytes) {
+  size_t free_bytes = 0, all_bytes = 0;
+  uint8_t *made = nullptr;
+  if (__atomic_load_n(&device->is_full, __ATOMIC_RELAXED))
+    return nullptr;
+  if (cudaMemGetInfo(&free_bytes, &all_bytes) != cudaSuccess ||
+      free_bytes < bytes + all_bytes / 4 || cudaMalloc((void **)&made, bytes) != cudaSuccess) {
+    __atomic_store_n(&device->is_full, true, __ATOMIC_RELAXED);
+    (void)cudaGetLastError();
+    return nullptr;
+  }
+  return made;
+}
+
+/* Rows that stay, of a weight whose rows have one scale; made at its first product outside a
+ * recording, where there is room. No codes: there are none. */
+iso_status find_rows(iso_queue *queue, const iso_op_arguments &op, const layout &l,
+                     weight_rows *out_rows) {
+  const iso_tensor &weight = op.inputs[1];
+  uint8_t *form = cuda_find_form(weight.buffer, weight.offset), *made = nullptr;
+  *out_rows = weight_rows{};
+  if (!form && !queue->recording)
+    made = room_for_rows(queue->device, rounded((uint64_t)(l.n * l.k)) + (size_t)l.n * 4);
+  if (made) {
+    iso_status status = launch_unpack(queue, op, l, CUDA_SCALED_ROWS, rows_in(made, l));
+    cudaError_t error = cudaStreamSynchronize(queue->stream); /* other queues may use them, too */
+    if (status != ISO_OK || error != cudaSuccess ||
+        !cuda_keep_form(weight.buffer, weight.offset, made))
+      (void)cudaFree(made);
+    ISO_TRY(status);
+    CUDA_TRY(error);
+    form = cuda_find_form(weight.buffer, weight.offset);
+  }
+  if (form)
+    *out_rows = rows_in(form, l);
+  return ISO_OK;
+}
+
 iso_status multiply_rounded(iso_queue *queue, const iso_op_arguments *arguments,
                             cuda_scaling scaling, const uint8_t *x, const float *x_scales) {
   layout l = layout_of(arguments);
   uint8_t *scratch = aligned(simt_workspace(arguments));
+  weight_rows rows = {};
+  if (scaling == CUDA_SCALED_ROWS)
+    ISO_TRY(find_rows(queue, *arguments, l, &rows));
+  if (!rows.codes) {
+    rows = rows_in(scratch + l.w_at, l);
+    ISO_TRY(launch_unpack(queue, *arguments, l, scaling, rows));
+  }
   cuda_product p = product_of(arguments, l, scaling);
   p.x = x, p.x_scales = x_scales;
-  p.w = scratch + l.w_at, p.w_scales = (const float *)(scratch + l.w_scales_at);
+  p.w = rows.codes, p.w_scales = rows.scales;
   p.y = simt_address(arguments->outputs[0]);
   p.workspace = scratch + l.blas_at;
-  int64_t units = matmul_count(l.n, 16) * l.groups;
-  ISO_TRY(simt_launch_early(
-      queue, "matmul.f8.unpack", unpack, dim3((unsigned)matmul_count(units, UNPACK_SUBGROUPS)),
-      dim3(UNPACK_SUBGROUPS * 32), 0, simt_address(arguments->inputs[1]), l.n, l.groups,
-      scaling == CUDA_SCALED_ROWS, scratch + l.w_at, (float *)(scratch + l.w_scales_at)));
   return cuda_blas_multiply(queue, &p);
 }
 
@@ -265,6 +381,15 @@ iso_status round(iso_queue *queue, const iso_op_arguments &op, const layout &l,
                            dim3(256), 0, x, l.groups, codes, scales);
 }
 
+/* Whether the kernel before has rounded x already, and not to where this product has its scratch.
+ */
+bool is_rounded(const iso_queue *queue, const iso_op_arguments &op, const layout &l) {
+  const cuda_rounded &r = queue->rounded;
+  const uint8_t *scratch = simt_workspace(&op), *end = (const uint8_t *)(r.scales + l.m);
+  return r.codes && r.n_enqueued == queue->n_enqueued && simt_is_same(&r.x, &op.inputs[0]) &&
+         (end <= scratch || scratch + l.bytes <= r.codes);
+}
+
 iso_status multiply(iso_queue *queue, const simt_deferred_op *ops, uint32_t count) {
   const iso_op_arguments *owner = nullptr; /* whose workspace holds the rounded x */
   cuda_scaling scaling = CUDA_UNSCALED;
@@ -276,6 +401,8 @@ iso_status multiply(iso_queue *queue, const simt_deferred_op *ops, uint32_t coun
     if (l.m == 0 || l.n == 0)
       continue;
     cuda_scaling wanted = goes_by_row(queue->device, op, l) ? CUDA_SCALED_ROWS : CUDA_SCALED_GROUPS;
+    if (count == 1 && wanted == CUDA_SCALED_ROWS && is_rounded(queue, op, l))
+      return multiply_rounded(queue, &op, wanted, queue->rounded.codes, queue->rounded.scales);
     if (!x || wanted != scaling || !shares_rows(*owner, op)) {
       owner = &op, scaling = wanted;
       x = aligned(simt_workspace(&op));
@@ -299,6 +426,31 @@ iso_status run_alone(iso_queue *queue, const simt_deferred_op &op) {
   return op.launch(queue, &arguments);
 }
 
+/* The glu of a group. Where the weight of the last product has rows of its own, so that nothing
+ * lies in that product's scratch where they would be, codes of the glu's result do: those of the
+ * next product, most likely, before which scratch is not lent again (core/plan_memory.c). */
+iso_status run_glu(iso_queue *queue, const simt_deferred_op &glu, const iso_op_arguments &last) {
+  const iso_tensor &y = glu.arguments.outputs[0];
+  simt_rows to = simt_rows_of(y), gate = simt_rows_of(glu.arguments.inputs[0]);
+  simt_rows up = simt_rows_of(glu.arguments.inputs[1]);
+  layout l = layout_of(&last);
+  uint64_t code_bytes = rounded((uint64_t)(l.m * l.n));
+  bool fits = goes_by_row(queue->device, last, l) &&
+              cuda_find_form(last.inputs[1].buffer, last.inputs[1].offset) && l.m > 0 &&
+              l.n % GROUP == 0 && l.n <= GLU_COLUMNS && to.scheme != ISO_SCHEME_F32 &&
+              simt_is_aligned(to, 16) && simt_is_aligned(gate, 16) && simt_is_aligned(up, 16) &&
+              code_bytes + (uint64_t)l.m * 4 <= l.blas_at - l.w_at;
+  if (!fits)
+    return run_alone(queue, glu);
+  uint8_t *codes = aligned(simt_workspace(&last)) + l.w_at;
+  float *scales = (float *)(codes + code_bytes);
+  auto *attributes = (const iso_glu_attributes *)glu.attributes;
+  ISO_TRY(simt_launch_early(queue, "glu.f8", glu_rounded, dim3((unsigned)l.m), dim3(256), 0,
+                            attributes->activation, gate, up, to, codes, scales));
+  queue->rounded = cuda_rounded{y, codes, scales, queue->n_enqueued};
+  return ISO_OK;
+}
+
 /* As of matmul_eight.cu. */
 iso_status run_group(iso_queue *queue, const simt_deferred_op *ops, uint32_t count) {
   uint32_t begin = ops[0].arguments.op == ISO_OP_ADD ? 2 : 0;
@@ -306,7 +458,7 @@ iso_status run_group(iso_queue *queue, const simt_deferred_op *ops, uint32_t cou
   if (begin > 0)
     ISO_TRY(simt_add_rms_norm(queue, ops, begin));
   ISO_TRY(multiply(queue, ops + begin, end - begin));
-  return end < count ? run_alone(queue, ops[end]) : ISO_OK;
+  return end < count ? run_glu(queue, ops[end], ops[end - 1].arguments) : ISO_OK;
 }
 
 iso_status launch(iso_queue *queue, const iso_op_arguments *arguments) {

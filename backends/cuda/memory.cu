@@ -60,7 +60,10 @@ static void memory_free(iso_device *device, iso_buffer *buffer) {
     (void)cudaFreeHost(buffer->data);
   else
     (void)cudaFree(buffer->data);
+  for (uint32_t i = 0; i < buffer->n_notes; i++)
+    (void)cudaFree(buffer->notes[i].form);
   (void)cudaGetLastError();
+  __atomic_store_n(&device->is_full, false, __ATOMIC_RELAXED);
   free(buffer->notes);
   free(buffer);
 }
@@ -69,27 +72,31 @@ static void memory_free(iso_device *device, iso_buffer *buffer) {
 
 static pthread_mutex_t notes_lock = PTHREAD_MUTEX_INITIALIZER;
 
-static uint64_t *find_note(const iso_buffer *buffer, uint64_t offset) {
+static cuda_note *find_note(const iso_buffer *buffer, uint64_t offset) {
   for (uint32_t i = 0; i < buffer->n_notes; i++)
-    if (buffer->notes[i] == offset)
+    if (buffer->notes[i].offset == offset)
       return &buffer->notes[i];
   return nullptr;
 }
 
 void simt_note(iso_buffer *buffer, uint64_t offset, bool holds) {
   pthread_mutex_lock(&notes_lock);
-  uint64_t *note = find_note(buffer, offset);
+  cuda_note *note = find_note(buffer, offset);
+  if (note) { /* of what lay there before */
+    (void)cudaFree(note->form);
+    note->form = nullptr;
+  }
   if (!holds && note) {
     *note = buffer->notes[--buffer->n_notes];
   } else if (holds && !note) {
     if (buffer->n_notes == buffer->most_notes) {
       uint32_t most = buffer->most_notes * 2 + 16;
-      uint64_t *notes = (uint64_t *)realloc(buffer->notes, most * sizeof *notes);
+      cuda_note *notes = (cuda_note *)realloc(buffer->notes, most * sizeof *notes);
       if (notes)
         buffer->notes = notes, buffer->most_notes = most;
     }
     if (buffer->n_notes < buffer->most_notes)
-      buffer->notes[buffer->n_notes++] = offset;
+      buffer->notes[buffer->n_notes++] = cuda_note{offset, nullptr};
   }
   pthread_mutex_unlock(&notes_lock);
 }
@@ -99,6 +106,24 @@ bool simt_is_noted(const iso_buffer *buffer, uint64_t offset) {
   bool holds = find_note(buffer, offset) != nullptr;
   pthread_mutex_unlock(&notes_lock);
   return holds;
+}
+
+uint8_t *cuda_find_form(const iso_buffer *buffer, uint64_t offset) {
+  pthread_mutex_lock(&notes_lock);
+  const cuda_note *note = find_note(buffer, offset);
+  uint8_t *form = note ? note->form : nullptr;
+  pthread_mutex_unlock(&notes_lock);
+  return form;
+}
+
+bool cuda_keep_form(iso_buffer *buffer, uint64_t offset, uint8_t *form) {
+  pthread_mutex_lock(&notes_lock);
+  cuda_note *note = find_note(buffer, offset);
+  bool keeps = note && !note->form;
+  if (keeps)
+    note->form = form;
+  pthread_mutex_unlock(&notes_lock);
+  return keeps;
 }
 
 static iso_status memory_map(iso_device *device, iso_buffer *buffer, void **out_address) {

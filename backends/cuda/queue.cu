@@ -19,6 +19,7 @@ static double now_us() {
 /* What every call does that enqueues something: the device is made current, and what was held back
  * goes first. */
 static iso_status begin(iso_queue *queue) {
+  queue->n_enqueued++;
   ISO_TRY(cuda_queue_check(queue));
   CUDA_TRY(cudaSetDevice(queue->device->ordinal));
   return simt_flush_deferred(queue, &queue->deferred);
@@ -54,6 +55,7 @@ static void note_launch(iso_queue *queue, const char *first, const char *last) {
 }
 
 iso_status cuda_launched(iso_queue *queue, const char *name) {
+  queue->n_enqueued++;
   cudaError_t error = cudaGetLastError();
   if (error != cudaSuccess) {
     /* Wrong grids and missing code are this launch's; the rest is an earlier kernel's. */
