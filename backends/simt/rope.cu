@@ -1,17 +1,8 @@
 /* Rotary positions. A thread rotates one pair of a head, or copies two elements beyond them. The
  * fused kernel rotates queries and keys and stores keys and values in their cache. */
-#include "backends/simt/simt.cuh"
+#include "backends/simt/rope.cuh"
 
 namespace {
-
-struct operands {
-  simt_rows x, y;
-  const int32_t *positions;
-  const float *frequencies;
-  int32_t n_heads, n_pairs, pairs_of_head; /* the latter with those that are only copied */
-  uint32_t interleaved;
-  float magnitude;
-};
 
 /* Where a thread's two results belong, and what they are. */
 struct rotated {
@@ -20,7 +11,7 @@ struct rotated {
   float a, b;
 };
 
-__device__ rotated rotate(const operands &o, int64_t index) {
+__device__ rotated rotate(const rope_operands &o, int64_t index) {
   rotated r;
   r.row = index / o.pairs_of_head;
   int pair = (int)(index - r.row * o.pairs_of_head);
@@ -32,26 +23,23 @@ __device__ rotated rotate(const operands &o, int64_t index) {
     r.b = r.second < 0 ? 0.0f : simt_load(o.x.scheme, x, r.second);
     return r;
   }
-  float angle = __fmul_rn((float)o.positions[r.row / o.n_heads], o.frequencies[pair]);
   float sine, cosine;
-  sincosf(angle, &sine, &cosine);
-  sine *= o.magnitude, cosine *= o.magnitude;
+  rope_angle(o, r.row / o.n_heads, pair, &sine, &cosine);
   r.first = o.interleaved ? 2 * pair : pair;
   r.second = o.interleaved ? 2 * pair + 1 : pair + o.n_pairs;
-  float a = simt_load(o.x.scheme, x, r.first), b = simt_load(o.x.scheme, x, r.second);
-  r.a = a * cosine - b * sine;
-  r.b = a * sine + b * cosine;
+  r.a = simt_load(o.x.scheme, x, r.first), r.b = simt_load(o.x.scheme, x, r.second);
+  rope_turn(sine, cosine, &r.a, &r.b);
   return r;
 }
 
-__device__ void store(const operands &o, const rotated &r) {
+__device__ void store(const rope_operands &o, const rotated &r) {
   uint8_t *y = o.y.row(r.row);
   simt_store(o.y.scheme, y, r.first, r.a);
   if (r.second >= 0)
     simt_store(o.y.scheme, y, r.second, r.b);
 }
 
-__global__ void rope(operands o, int64_t n) {
+__global__ void rope(rope_operands o, int64_t n) {
   simt_begin();
   int64_t index = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
   if (index < n)
@@ -60,39 +48,20 @@ __global__ void rope(operands o, int64_t n) {
 
 /* ---- With kv_write --------------------------------------------------------------------------- */
 
-/* A cache of plain floats. */
-struct cache {
-  uint8_t *data;
-  iso_scheme scheme;
-  int64_t row_bytes;
-};
-struct fused {
-  operands q, k;
-  simt_rows v;
-  cache k_cache, v_cache;
-  const int32_t *slots;
-  int32_t page_size;
-  int64_t n_slots, n_q, n_k, n_v; /* the latter three: threads */
-};
-
-/* The cache row of (token, head) `row`; NULL when it is not stored. */
-__device__ uint8_t *cache_row(const fused &f, const cache &c, int64_t row) {
-  int32_t slot = f.slots[row / f.k.n_heads];
-  if (slot < 0 || slot >= f.n_slots)
-    return nullptr;
-  int64_t page = slot / f.page_size, head = row % f.k.n_heads;
-  return c.data + ((page * f.k.n_heads + head) * f.page_size + slot % f.page_size) * c.row_bytes;
+/* The cache row of (token, head) `row`. */
+__device__ uint8_t *cache_row(const rope_fused &f, const rope_cache &c, int64_t row) {
+  return rope_cache_row(f, c, row / f.k.n_heads, row % f.k.n_heads);
 }
 
 /* Grid: threads; queries, keys or values. */
-__global__ void rope_kv_write(fused f) {
+__global__ void rope_kv_write(rope_fused f, int64_t n_q, int64_t n_k, int64_t n_v) {
   simt_begin();
   int64_t index = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
   if (blockIdx.y == 0) {
-    if (index < f.n_q)
+    if (index < n_q)
       store(f.q, rotate(f.q, index));
   } else if (blockIdx.y == 1) {
-    if (index >= f.n_k)
+    if (index >= n_k)
       return;
     rotated r = rotate(f.k, index);
     store(f.k, r);
@@ -102,7 +71,7 @@ __global__ void rope_kv_write(fused f) {
     simt_store(f.k_cache.scheme, row, r.first, simt_rounded(f.k.y.scheme, r.a));
     if (r.second >= 0)
       simt_store(f.k_cache.scheme, row, r.second, simt_rounded(f.k.y.scheme, r.b));
-  } else if (index < f.n_v) {
+  } else if (index < n_v) {
     int64_t source = index / f.v.n_columns, i = index % f.v.n_columns;
     uint8_t *row = cache_row(f, f.v_cache, source);
     if (row)
@@ -114,9 +83,9 @@ __global__ void rope_kv_write(fused f) {
 
 enum { THREADS = 128 };
 
-operands operands_of(const iso_op_arguments *arguments, const void *given) {
+rope_operands operands_of(const iso_op_arguments *arguments, const void *given) {
   auto *attributes = (const iso_rope_attributes *)given;
-  operands o = {};
+  rope_operands o = {};
   o.x = simt_rows_of(arguments->inputs[0]);
   o.y = simt_rows_of(arguments->outputs[0]);
   o.positions = (const int32_t *)simt_address(arguments->inputs[1]);
@@ -130,7 +99,11 @@ operands operands_of(const iso_op_arguments *arguments, const void *given) {
 }
 
 iso_status run(iso_queue *queue, const iso_op_arguments *arguments) {
-  operands o = operands_of(arguments, arguments->attributes);
+  rope_operands o = operands_of(arguments, arguments->attributes);
+  rope_fused alone = {};
+  alone.q = o;
+  if (rope_many_takes(alone))
+    return rope_many(queue, "rope", alone);
   int64_t n = o.y.n_rows * o.pairs_of_head;
   if (n == 0)
     return ISO_OK;
@@ -144,8 +117,8 @@ iso_status launch(iso_queue *queue, const iso_op_arguments *arguments) {
 
 const iso_kernel records[] = {SIMT_RECORD(ROPE, "rope.simt", launch)};
 
-cache cache_of(const iso_tensor &tensor) {
-  return cache{simt_address(tensor), tensor.scheme, tensor.strides[2]};
+rope_cache cache_of(const iso_tensor &tensor) {
+  return rope_cache{simt_address(tensor), tensor.scheme, tensor.strides[2]};
 }
 
 } /* namespace */
@@ -170,7 +143,7 @@ bool simt_rope_kv_write_fits(const simt_deferred_op *ops, uint32_t count) {
 
 iso_status simt_rope_kv_write(iso_queue *queue, const simt_deferred_op *ops, uint32_t) {
   const iso_op_arguments &kv = ops[2].arguments;
-  fused f = {};
+  rope_fused f = {};
   f.q = operands_of(&ops[0].arguments, ops[0].attributes);
   f.k = operands_of(&ops[1].arguments, ops[1].attributes);
   f.v = simt_rows_of(kv.inputs[1]);
@@ -179,11 +152,13 @@ iso_status simt_rope_kv_write(iso_queue *queue, const simt_deferred_op *ops, uin
   f.v_cache = cache_of(kv.inputs[4]);
   f.page_size = (int32_t)kv.inputs[3].dims[2];
   f.n_slots = kv.inputs[3].dims[0] * kv.inputs[3].dims[2];
-  f.n_q = f.q.y.n_rows * f.q.pairs_of_head;
-  f.n_k = f.k.y.n_rows * f.k.pairs_of_head;
-  f.n_v = f.v.n_rows * f.v.n_columns;
-  int64_t most = f.n_q > f.n_k ? f.n_q : f.n_k;
-  most = most > f.n_v ? most : f.n_v;
+  if (simt_is_same(&ops[0].arguments.inputs[1], &ops[1].arguments.inputs[1]) &&
+      simt_is_same(&ops[0].arguments.inputs[2], &ops[1].arguments.inputs[2]) && rope_many_takes(f))
+    return rope_many(queue, "rope, kv_write", f);
+  int64_t n_q = f.q.y.n_rows * f.q.pairs_of_head, n_k = f.k.y.n_rows * f.k.pairs_of_head;
+  int64_t n_v = f.v.n_rows * f.v.n_columns, most = n_q > n_k ? n_q : n_k;
+  most = most > n_v ? most : n_v;
   dim3 grid((unsigned)((most + THREADS - 1) / THREADS), 3);
-  return simt_launch_early(queue, "rope, kv_write", rope_kv_write, grid, dim3(THREADS), 0, f);
+  return simt_launch_early(queue, "rope, kv_write", rope_kv_write, grid, dim3(THREADS), 0, f, n_q,
+                           n_k, n_v);
 }

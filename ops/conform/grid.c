@@ -43,6 +43,10 @@ static const char *const grid[] = {
     "rope T=5 H=1,4 D=2,16,20,80,128 F=1 rows=@float interleaved=0,1",
     "rope T=5 H=2 D=64,96,128 F=8,24,32 rows=@float interleaved=0,1 magnitude=1,1.25 gap=0,64",
     "rope T=5 H=2 D=128 F=64 rows=@float fill=large interleaved=0,1",
+    "rope T=257 H=3,9 D=128 F=64 rows=@float interleaved=0,1 magnitude=1,1.25 gap=0,64",
+    "rope T=256 H=9 D=64 F=32 rows=f16,bf16 interleaved=0,1",
+    "rope T=300 H=2 D=96 F=48 rows=bf16 interleaved=0,1",
+    "rope T=300 H=2 D=256 F=128 rows=bf16,f32 interleaved=0,1",
 
     "kv_write T=0,1,7,16,17 G=1,3 D=64 E=64 P=5 S=4,16 rows=f32 k_cache=@kv v_cache=@kv",
     "kv_write T=9 G=2 D=32,96,128 E=32,128 P=3 S=16 rows=@float k_cache=@kv v_cache=f32,q8_0 "

@@ -1,0 +1,60 @@
+/* Rotary positions: what the kernels of rope.cu and rope_many.cu share. */
+#ifndef ISOMER_SIMT_ROPE_H
+#define ISOMER_SIMT_ROPE_H
+
+#include "backends/simt/simt.cuh"
+
+struct rope_operands {
+  simt_rows x, y;
+  const int32_t *positions;
+  const float *frequencies;
+  int32_t n_heads, n_pairs, pairs_of_head; /* the latter with those that are only copied */
+  uint32_t interleaved;
+  float magnitude;
+};
+
+/* A cache of plain floats. */
+struct rope_cache {
+  uint8_t *data;
+  iso_scheme scheme;
+  int64_t row_bytes;
+};
+
+/* Queries to rotate and, unless k.x.data is NULL, keys to rotate and keys and values to store. */
+struct rope_fused {
+  rope_operands q, k;
+  simt_rows v;
+  rope_cache k_cache, v_cache;
+  const int32_t *slots;
+  int32_t page_size;
+  int64_t n_slots;
+};
+
+/* The cache row of a head of a token; NULL when it is not stored. */
+__device__ inline uint8_t *rope_cache_row(const rope_fused &f, const rope_cache &c, int64_t token,
+                                          int64_t head) {
+  int32_t slot = f.slots[token];
+  if (slot < 0 || slot >= f.n_slots)
+    return nullptr;
+  int64_t page = slot / f.page_size;
+  return c.data + ((page * f.k.n_heads + head) * f.page_size + slot % f.page_size) * c.row_bytes;
+}
+
+__device__ inline void rope_angle(const rope_operands &o, int64_t token, int pair, float *sine,
+                                  float *cosine) {
+  sincosf(__fmul_rn((float)o.positions[token], o.frequencies[pair]), sine, cosine);
+  *sine *= o.magnitude, *cosine *= o.magnitude;
+}
+
+/* Every kernel contracts alike: results are the same whichever runs. */
+__device__ inline void rope_turn(float sine, float cosine, float *a, float *b) {
+  float x = *a, y = *b;
+  *a = __fmaf_rn(x, cosine, -__fmul_rn(y, sine));
+  *b = __fmaf_rn(x, sine, __fmul_rn(y, cosine));
+}
+
+/* Many rows, some at a time in vectors. rope_many() after rope_many_takes(). */
+bool rope_many_takes(const rope_fused &f);
+iso_status rope_many(iso_queue *queue, const char *name, const rope_fused &f);
+
+#endif
