@@ -1,7 +1,7 @@
 /* Stores keys and values into cache pages: any float rows, caches of f32, f16, bf16, q8_0 or
  * f8_g128. 32 threads take 32 neighbouring elements of a head, which is one block of q8_0, and all
  * of a block, which are 128 then, one of f8_g128. */
-#include "backends/simt/simt.cuh"
+#include "backends/simt/encode.cuh"
 #include "quant/blocks.h"
 
 namespace {
@@ -40,29 +40,14 @@ __device__ void encode_q8_0(iso_block_q8_0 *block, int i, float value) {
   block->codes[i] = code_of(scale > 0 ? value * (1 / scale) : 0.0f);
 }
 
-/* The nearest E4M3 code, even among equals, as quant/e4m3.h has it. */
-__device__ uint8_t e4m3_of(float value) {
-  uint32_t sign = __float_as_uint(value) >> 24 & 0x80;
-  float magnitude = fabsf(value);
-  if (magnitude >= 448.0f)
-    return (uint8_t)(sign | 0x7e);
-  if (magnitude < 0x1p-6f) /* steps of 2^-9; 8 of them are the first normal code */
-    return (uint8_t)(sign | (uint32_t)__float2int_rn(magnitude * 0x1p9f));
-  uint32_t bits = __float_as_uint(magnitude);
-  bits = (bits + 0x7ffffu + (bits >> 20 & 1)) >> 20;
-  return (uint8_t)(sign | min(bits - ((127 - 7) << 3), 0x7eu));
-}
-
-/* One element a thread; all 128 threads of the block are here. Scale and codes are those of
- * quant/f8_g128.c: a quotient in f32 is the one in f64, rounded. */
+/* One element a thread; all 128 threads of the block are here. */
 __device__ void encode_f8_g128(iso_block_f8_g128 *block, int i, float value) {
   __shared__ float shared[4];
-  const float most = 3.402823466e+38f / 2;
-  value = value == value ? fminf(fmaxf(value, -most), most) : 0.0f;
-  float scale = __fdiv_rn(simt_block_reduce(fabsf(value), shared, simt_max()), 448.0f);
+  value = simt_f8_value(value);
+  float scale = simt_f8_scale(simt_block_reduce(fabsf(value), shared, simt_max()));
   if (i == 0)
     block->scale = scale;
-  block->codes[i] = e4m3_of(scale != 0 ? __fdiv_rn(value, scale) : 0.0f);
+  block->codes[i] = simt_f8_code(value, scale);
 }
 
 /* Grid: rows of k or v, groups of elements, k or v. */

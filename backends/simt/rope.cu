@@ -121,6 +121,25 @@ rope_cache cache_of(const iso_tensor &tensor) {
   return rope_cache{simt_address(tensor), tensor.scheme, tensor.strides[2]};
 }
 
+rope_fused fused_of(const simt_deferred_op *ops) {
+  const iso_op_arguments &kv = ops[2].arguments;
+  rope_fused f = {};
+  f.q = operands_of(&ops[0].arguments, ops[0].attributes);
+  f.k = operands_of(&ops[1].arguments, ops[1].attributes);
+  f.v = simt_rows_of(kv.inputs[1]);
+  f.slots = (const int32_t *)simt_address(kv.inputs[2]);
+  f.k_cache = cache_of(kv.inputs[3]);
+  f.v_cache = cache_of(kv.inputs[4]);
+  f.page_size = (int32_t)kv.inputs[3].dims[2];
+  f.n_slots = kv.inputs[3].dims[0] * kv.inputs[3].dims[2];
+  return f;
+}
+
+bool are_plain(const rope_fused &f) {
+  return (ISO_SCHEME_BIT(f.k_cache.scheme) & SIMT_FLOATS) &&
+         (ISO_SCHEME_BIT(f.v_cache.scheme) & SIMT_FLOATS);
+}
+
 } /* namespace */
 
 SIMT_EXPORT_KERNELS(rope, records)
@@ -134,26 +153,17 @@ bool simt_rope_kv_write_fits(const simt_deferred_op *ops, uint32_t count) {
         simt_is_apart(&k.inputs[0], &q.outputs[0]) && simt_is_apart(&k.outputs[0], &q.inputs[0]) &&
         simt_is_apart(&k.outputs[0], &q.outputs[0])))
     return false;
-  return count < 3 || (simt_is_same(&kv.inputs[0], &k.outputs[0]) &&
-                       simt_is_apart(&kv.inputs[1], &q.outputs[0]) &&
-                       simt_is_apart(&kv.inputs[1], &k.outputs[0]) &&
-                       (ISO_SCHEME_BIT(kv.inputs[3].scheme) & SIMT_FLOATS) &&
-                       (ISO_SCHEME_BIT(kv.inputs[4].scheme) & SIMT_FLOATS));
+  if (count < 3)
+    return true;
+  rope_fused f = fused_of(ops);
+  return simt_is_same(&kv.inputs[0], &k.outputs[0]) &&
+         simt_is_apart(&kv.inputs[1], &q.outputs[0]) &&
+         simt_is_apart(&kv.inputs[1], &k.outputs[0]) && (are_plain(f) || rope_many_takes(f));
 }
 
 iso_status simt_rope_kv_write(iso_queue *queue, const simt_deferred_op *ops, uint32_t) {
-  const iso_op_arguments &kv = ops[2].arguments;
-  rope_fused f = {};
-  f.q = operands_of(&ops[0].arguments, ops[0].attributes);
-  f.k = operands_of(&ops[1].arguments, ops[1].attributes);
-  f.v = simt_rows_of(kv.inputs[1]);
-  f.slots = (const int32_t *)simt_address(kv.inputs[2]);
-  f.k_cache = cache_of(kv.inputs[3]);
-  f.v_cache = cache_of(kv.inputs[4]);
-  f.page_size = (int32_t)kv.inputs[3].dims[2];
-  f.n_slots = kv.inputs[3].dims[0] * kv.inputs[3].dims[2];
-  if (simt_is_same(&ops[0].arguments.inputs[1], &ops[1].arguments.inputs[1]) &&
-      simt_is_same(&ops[0].arguments.inputs[2], &ops[1].arguments.inputs[2]) && rope_many_takes(f))
+  rope_fused f = fused_of(ops);
+  if (rope_many_takes(f))
     return rope_many(queue, "rope, kv_write", f);
   int64_t n_q = f.q.y.n_rows * f.q.pairs_of_head, n_k = f.k.y.n_rows * f.k.pairs_of_head;
   int64_t n_v = f.v.n_rows * f.v.n_columns, most = n_q > n_k ? n_q : n_k;

@@ -1,6 +1,8 @@
 /* Rotary positions of many rows: a thread has 16 columns, 8 pairs, of some heads of a token, and
  * their sines once for all of them. */
+#include "backends/simt/encode.cuh"
 #include "backends/simt/rope.cuh"
+#include "quant/blocks.h"
 
 namespace {
 
@@ -20,6 +22,40 @@ template <bool Interleaved> struct turn {
   }
 };
 
+/* A thread's columns of a row of 128, which neighbouring 8 threads have, as f8_g128. */
+__device__ void store_f8(uint8_t *cached, const float (&v)[COLUMNS], int first, int second) {
+  uint32_t head = 0xffu << threadIdx.x % SIMT_SUBGROUP / 8 * 8;
+  float largest = 0;
+#pragma unroll
+  for (int j = 0; j < COLUMNS; j++)
+    largest = fmaxf(largest, fabsf(simt_f8_value(v[j])));
+#pragma unroll
+  for (int mask = 1; mask < 8; mask *= 2)
+    largest = fmaxf(largest, __shfl_xor_sync(head, largest, mask));
+  float scale = simt_f8_scale(largest);
+  auto *block = (iso_block_f8_g128 *)cached;
+  if (first == 0)
+    block->scale = scale;
+#pragma unroll
+  for (int i = 0; i < COLUMNS; i += 4) {
+    uint32_t word = 0;
+#pragma unroll
+    for (int j = 0; j < 4; j++)
+      word |= (uint32_t)simt_f8_code(simt_f8_value(v[i + j]), scale) << j * 8;
+    *(uint32_t *)(block->codes + (i < 8 ? first + i : second + i - 8)) = word;
+  }
+}
+
+__device__ void store_columns(iso_scheme scheme, uint8_t *cached, const float (&v)[COLUMNS],
+                              int first, int second) {
+  if (scheme == ISO_SCHEME_F8_G128) {
+    store_f8(cached, v, first, second);
+  } else {
+    simt_store8(scheme, cached, first, v);
+    simt_store8(scheme, cached, second, v + 8);
+  }
+}
+
 /* A row of x to y and, rounded as it is there, to `cached` if that is not NULL. */
 template <bool Interleaved>
 __device__ void turn_row(const turn<Interleaved> &t, const rope_operands &o, int64_t row,
@@ -37,8 +73,7 @@ __device__ void turn_row(const turn<Interleaved> &t, const rope_operands &o, int
 #pragma unroll
   for (int j = 0; j < COLUMNS; j++)
     v[j] = simt_rounded(o.y.scheme, v[j]);
-  simt_store8(cache_scheme, cached, t.first, v);
-  simt_store8(cache_scheme, cached, t.second, v + 8);
+  store_columns(cache_scheme, cached, v, t.first, t.second);
 }
 
 /* Grid: tokens, as many a block as its threads have columns for. */
@@ -65,14 +100,16 @@ __global__ void __launch_bounds__(THREADS)
   for (int head = slot; head < f.k.n_heads; head += SLOTS)
     turn_row(t, f.k, (int64_t)token * f.k.n_heads + head, f.k_cache.scheme,
              rope_cache_row(f, f.k_cache, token, head));
-  int chunks = (int)f.v.n_columns / 8;
-  for (int i = in_token; i < f.k.n_heads * chunks; i += of_token) {
-    int head = i / chunks, column = i % chunks * 8;
+  for (int head = slot; head < f.k.n_heads; head += SLOTS) {
     uint8_t *cached = rope_cache_row(f, f.v_cache, token, head);
-    float v[8];
-    simt_load8(f.v.scheme, f.v.row((int64_t)token * f.k.n_heads + head), column, v);
-    if (cached)
-      simt_store8(f.v_cache.scheme, cached, column, v);
+    const uint8_t *row = f.v.row((int64_t)token * f.k.n_heads + head);
+    for (int column = group * COLUMNS; cached && column < f.v.n_columns;
+         column += groups * COLUMNS) {
+      float v[COLUMNS];
+      simt_load8(f.v.scheme, row, column, *(float(*)[8])v);
+      simt_load8(f.v.scheme, row, column + 8, *(float(*)[8])(v + 8));
+      store_columns(f.v_cache.scheme, cached, v, column, column + 8);
+    }
   }
 }
 
@@ -81,20 +118,30 @@ bool is_even(const rope_operands &o) {
          o.x.n_columns / COLUMNS * SLOTS <= THREADS && o.n_pairs * 2 == o.x.n_columns;
 }
 
-bool is_even(const rope_cache &c) {
-  return ((uint64_t)(uintptr_t)c.data | (uint64_t)c.row_bytes) % 16 == 0;
+bool is_f8(const rope_cache &c) { return c.scheme == ISO_SCHEME_F8_G128; }
+
+bool is_even(const rope_cache &c, int64_t n_columns) {
+  uint64_t bits = (uint64_t)(uintptr_t)c.data | (uint64_t)c.row_bytes;
+  return is_f8(c) ? bits % 4 == 0 && n_columns == 128
+                  : (ISO_SCHEME_BIT(c.scheme) & SIMT_FLOATS) && bits % 16 == 0;
 }
 
 } /* namespace */
 
 bool rope_many_takes(const rope_fused &f) {
   int64_t n_tokens = f.q.n_heads > 0 ? f.q.y.n_rows / f.q.n_heads : 0;
-  if (n_tokens < LEAST_TOKENS || n_tokens > INT32_MAX || !is_even(f.q))
+  bool has_keys = f.k.x.data, is_short = n_tokens < LEAST_TOKENS;
+  if (!is_even(f.q) || n_tokens > INT32_MAX || n_tokens == 0)
     return false;
-  return !f.k.x.data || (is_even(f.k) && f.k.x.n_columns == f.q.x.n_columns &&
-                         f.k.interleaved == f.q.interleaved && f.k.magnitude == f.q.magnitude &&
-                         simt_is_aligned(f.v, 16) && f.v.n_columns % 8 == 0 && is_even(f.k_cache) &&
-                         is_even(f.v_cache));
+  if (!has_keys)
+    return !is_short;
+  if (is_short && !(is_f8(f.k_cache) && is_f8(f.v_cache)))
+    return false;
+  return is_even(f.k) && f.k.x.n_columns == f.q.x.n_columns && f.k.positions == f.q.positions &&
+         f.k.frequencies == f.q.frequencies && f.k.interleaved == f.q.interleaved &&
+         f.k.magnitude == f.q.magnitude && simt_is_aligned(f.v, 16) &&
+         f.v.n_columns % COLUMNS == 0 && is_even(f.k_cache, f.k.x.n_columns) &&
+         is_even(f.v_cache, f.v.n_columns);
 }
 
 iso_status rope_many(iso_queue *queue, const char *name, const rope_fused &f) {
