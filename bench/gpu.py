@@ -23,13 +23,13 @@ import time
 
 # The llama3-8b shape.
 LAYERS, HEADS, KV_HEADS, HEAD_DIM, HIDDEN, FEED, VOCABULARY = 32, 32, 8, 128, 4096, 14336, 128256
-KV_TOKEN_BYTES = LAYERS * 2 * KV_HEADS * HEAD_DIM * 2  # bf16
+KV_TOKEN_ELEMENTS = LAYERS * 2 * KV_HEADS * HEAD_DIM
 # Every matrix but the embedding table, of which a step reads single rows.
 LAYER_ELEMENTS = LAYERS * (2 * HIDDEN * HIDDEN + 2 * HIDDEN * KV_HEADS * HEAD_DIM
                            + 3 * HIDDEN * FEED)
 HEAD_ELEMENTS = HIDDEN * VOCABULARY
 BITS = {"bf16": 16, "f16": 16, "q8_0": 8.5, "q4_0": 4.5, "q4_k_m": 4.9, "q4_k": 4.5, "f8": 8.25,
-        "i8": 8.25}
+        "i8": 8.25, "f8_g128": 8.25}
 # Folders of bench/eight_bits.py, whose heads are bf16, and what activations become.
 EIGHT_BITS = {"f8": "fp8", "i8": "int8"}
 DEPTH, GENERATED, BATCH, PROMPT = 512, 128, 64, 2048
@@ -55,12 +55,13 @@ KERNELS = [
 ] + [
     (f"decode attention, 64 x 8,192 positions, {cache}",
      ATTENTION.format(rows=64, pages=8200, sequences=64, blocks=128, batch="decode", cache=cache))
-    for cache in ("bf16", "q8_0")
+    for cache in ("bf16", "q8_0", "f8_g128")
 ] + [
     ("prefill attention, 8,192 rows, bf16",
      ATTENTION.format(rows=8192, pages=130, sequences=1, blocks=128, batch="prefill", cache="bf16")),
     ("rms_norm, 2,048 rows", "rms_norm *=2048 D=4096 rows=bf16"),
     ("glu, 2,048 rows", "glu *=2048 D=14336 rows=bf16"),
+    ("rope, 2,048 rows of 32 heads", "rope T=2048 H=32 D=128 F=64 rows=bf16"),
     ("argmax, 1 row", "argmax R=1 V=128256"),
     ("argmax, 64 rows", "argmax R=64 V=128256"),
     ("sample, 1 row", "sample R=1 V=128256 W=512 M=4008 allowed=none"),
@@ -159,35 +160,39 @@ class Bench:
 
     # ---- Whole steps
 
-    def floor(self, scheme, rows, context, sequences=1):
+    def floor(self, scheme, rows, context, sequences=1, cache="bf16"):
         """Tokens/s that no step of `rows` rows can exceed, its sequences `context` tokens long."""
         eight = scheme in EIGHT_BITS
         moved = (LAYER_ELEMENTS * BITS[scheme] + HEAD_ELEMENTS * (16 if eight else BITS[scheme])) / 8
-        moved += sequences * context * KV_TOKEN_BYTES
+        moved += sequences * context * KV_TOKEN_ELEMENTS * BITS[cache] / 8
         # A prompt's head is for its last row.
         head_rows = rows if rows == sequences else 1
         operations = 2 * LAYER_ELEMENTS * rows / (2 if eight else 1) + 2 * HEAD_ELEMENTS * head_rows
         operations += 4 * LAYERS * HEADS * HEAD_DIM * rows * context / (2 if rows > sequences else 1)
         return rows / max(moved / self.copy, operations / self.operations)
 
-    def speed(self, model, *arguments):
-        text = self.isomer("bench", model, "--device", self.options.device, "--kv-type", "bf16",
+    def speed(self, model, *arguments, cache="bf16"):
+        text = self.isomer("bench", model, "--device", self.options.device, "--kv-type", cache,
                            "--json", "-r", self.options.repetitions, *arguments)
         return [sample for sample in json.loads(text)] if text else []
 
     def steps(self, scheme, model):
         mean = DEPTH + GENERATED // 2
-        wanted = [(f"decode, batch 1, {DEPTH} context", self.floor(scheme, 1, mean),
-                   ("-p", 0, "-n", GENERATED, "-d", DEPTH, "-c", 1024)),
+        decode = ("-p", 0, "-n", GENERATED, "-d", DEPTH, "-c", 1024)
+        wanted = [(f"decode, batch 1, {DEPTH} context", self.floor(scheme, 1, mean), decode, "bf16"),
                   (f"decode, batch {BATCH}, {DEPTH} context", self.floor(scheme, BATCH, mean, BATCH),
-                   ("-p", 0, "-n", GENERATED, "-d", DEPTH, "-c", 1024, "--batch", BATCH)),
+                   decode + ("--batch", BATCH), "bf16"),
                   (f"prefill {PROMPT}", self.floor(scheme, PROMPT, PROMPT),
-                   ("-p", PROMPT, "-n", 0, "-b", PROMPT, "-c", PROMPT + 64))]
+                   ("-p", PROMPT, "-n", 0, "-b", PROMPT, "-c", PROMPT + 64), "bf16")]
+        if scheme == "f8":
+            wanted.append((f"decode, batch {BATCH}, {DEPTH} context, FP8 cache",
+                           self.floor(scheme, BATCH, mean, BATCH, "f8_g128"),
+                           decode + ("--batch", BATCH), "f8_g128"))
         rows = []
-        for name, floor, arguments in wanted:
+        for name, floor, arguments, cache in wanted:
             if scheme in EIGHT_BITS:
                 arguments += ("--activation", EIGHT_BITS[scheme])
-            found = self.speed(model, *arguments)
+            found = self.speed(model, *arguments, cache=cache)
             speed = found[0]["avg_ts"] if found else None
             self.say(f"{scheme} {name}: {speed}")
             rows.append((f"{name}, {scheme}", f"{speed:.1f}" if speed else "failed", f"{floor:.0f}",
