@@ -130,18 +130,13 @@ bool is_even(const rope_cache &c, int64_t n_columns) {
 
 bool rope_many_takes(const rope_fused &f) {
   int64_t n_tokens = f.q.n_heads > 0 ? f.q.y.n_rows / f.q.n_heads : 0;
-  bool has_keys = f.k.x.data, is_short = n_tokens < LEAST_TOKENS;
-  if (!is_even(f.q) || n_tokens > INT32_MAX || n_tokens == 0)
+  if (n_tokens < LEAST_TOKENS || n_tokens > INT32_MAX || !is_even(f.q))
     return false;
-  if (!has_keys)
-    return !is_short;
-  if (is_short && !(is_f8(f.k_cache) && is_f8(f.v_cache)))
-    return false;
-  return is_even(f.k) && f.k.x.n_columns == f.q.x.n_columns && f.k.positions == f.q.positions &&
-         f.k.frequencies == f.q.frequencies && f.k.interleaved == f.q.interleaved &&
-         f.k.magnitude == f.q.magnitude && simt_is_aligned(f.v, 16) &&
-         f.v.n_columns % COLUMNS == 0 && is_even(f.k_cache, f.k.x.n_columns) &&
-         is_even(f.v_cache, f.v.n_columns);
+  return !f.k.x.data || (is_even(f.k) && f.k.x.n_columns == f.q.x.n_columns &&
+                         f.k.positions == f.q.positions && f.k.frequencies == f.q.frequencies &&
+                         f.k.interleaved == f.q.interleaved && f.k.magnitude == f.q.magnitude &&
+                         simt_is_aligned(f.v, 16) && f.v.n_columns % COLUMNS == 0 &&
+                         is_even(f.k_cache, f.k.x.n_columns) && is_even(f.v_cache, f.v.n_columns));
 }
 
 iso_status rope_many(iso_queue *queue, const char *name, const rope_fused &f) {
