@@ -1,5 +1,7 @@
 #include "server/json_writer.h"
 
+#include "models/tokenizer/text.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,33 +28,14 @@ static void put(iso_json_writer *w, const char *text) {
   iso_printer_append(&w->text, text, strlen(text));
 }
 
-/* Length of the well-formed UTF-8 sequence at `at` (Unicode table 3-7), or 0. */
-static size_t sequence_length(const unsigned char *at, size_t room) {
-  unsigned first = at[0];
-  if (first < 0x80)
-    return 1;
-  size_t length = first >= 0xC2 && first <= 0xDF   ? 2
-                  : (first & 0xF0) == 0xE0         ? 3
-                  : first >= 0xF0 && first <= 0xF4 ? 4
-                                                   : 0;
-  if (length == 0 || length > room)
-    return 0;
-  unsigned low = first == 0xE0 ? 0xA0 : first == 0xF0 ? 0x90 : 0x80;
-  unsigned high = first == 0xED ? 0x9F : first == 0xF4 ? 0x8F : 0xBF;
-  if (at[1] < low || at[1] > high)
-    return 0;
-  for (size_t i = 2; i < length; i++)
-    if ((at[i] & 0xC0) != 0x80)
-      return 0;
-  return length;
-}
-
 static void put_escaped(iso_json_writer *w, const char *bytes, size_t length) {
   put(w, "\"");
   size_t plain = 0; /* bytes before `i` not yet written */
   for (size_t i = 0; i < length;) {
     unsigned char byte = (unsigned char)bytes[i];
-    size_t taken = sequence_length((const unsigned char *)bytes + i, length - i);
+    uint32_t code_point;
+    bool is_cut;
+    size_t taken = iso_utf8_decode(bytes + i, length - i, &code_point);
     if (taken && byte >= 0x20 && byte != '"' && byte != '\\' && byte != 0x7F) {
       i += taken;
       continue;
@@ -66,7 +49,8 @@ static void put_escaped(iso_json_writer *w, const char *bytes, size_t length) {
       put(w, "\\n");
     else
       iso_printer_add(&w->text, "\\u%04x", byte);
-    plain = ++i;
+    i += taken ? 1 : iso_utf8_ill_formed(bytes + i, length - i, &is_cut);
+    plain = i;
   }
   iso_printer_append(&w->text, bytes + plain, length - plain);
   put(w, "\"");
