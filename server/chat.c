@@ -129,10 +129,12 @@ static bool prepare(iso_job *job, iso_api_error *refusal) {
   job->request.show_special |= job->tool_format && job->tool_format->special;
   job->request.logprobs = fields->logprobs;
   job->request.n_top_logprobs = fields->top_logprobs;
+  /* Calls that are held to a grammar or looked for are of use without the template's help. */
+  bool must_show_tools = !job->tool_format && fields->tools && fields->tools->child;
   int32_t *ids;
   size_t count;
-  return iso_chat_tokenize(job->server->model, job->server->specials, fields, &ids, &count,
-                           refusal) &&
+  return iso_chat_tokenize(job->server->model, job->server->specials, fields, must_show_tools, &ids,
+                           &count, refusal) &&
          (!job->forced || begin_call(job, &ids, &count, refusal)) &&
          iso_job_add_ids(job, ids, count, false, refusal);
 }

@@ -322,6 +322,19 @@ static iso_status render(const iso_model *model, const iso_fields *fields, char 
   return status;
 }
 
+/* Whether a template says something else where there are no tools. */
+static iso_status find_tools(const iso_model *model, const iso_fields *fields, const char *text,
+                             bool *out_found) {
+  iso_fields without = *fields;
+  without.tools = NULL;
+  char *other = NULL;
+  size_t length;
+  ISO_TRY(render(model, &without, &other, &length));
+  *out_found = strcmp(text, other) != 0;
+  free(other);
+  return ISO_OK;
+}
+
 static bool check_shapes(const iso_model *model, const iso_fields *fields, iso_api_error *refusal) {
   if (!iso_model_get_chat_template(model))
     return iso_refuse(refusal, 400, "messages", "unsupported",
@@ -338,12 +351,12 @@ static bool check_shapes(const iso_model *model, const iso_fields *fields, iso_a
 }
 
 bool iso_chat_tokenize(const iso_model *model, const iso_special_texts *specials,
-                       const iso_fields *fields, int32_t **out_ids, size_t *out_count,
-                       iso_api_error *refusal) {
+                       const iso_fields *fields, bool must_show_tools, int32_t **out_ids,
+                       size_t *out_count, iso_api_error *refusal) {
   const iso_tokenizer *tokenizer = iso_model_get_tokenizer(model);
   /* Parts of the request's own tree. */
   cJSON *messages = (cJSON *)fields->messages, *tools = (cJSON *)fields->tools;
-  bool marked = false;
+  bool marked = false, shows_tools = true;
   if (!check_shapes(model, fields, refusal) || !normalise(messages, refusal))
     return false;
   if (!mark_strings(messages, specials, &marked) ||
@@ -357,6 +370,15 @@ bool iso_chat_tokenize(const iso_model *model, const iso_special_texts *specials
   uint32_t flags = ISO_TOKENIZE_PARSE_SPECIAL;
   if (fields->add_special_tokens)
     flags |= ISO_TOKENIZE_ADD_SPECIAL;
+  if (status == ISO_OK && must_show_tools)
+    status = find_tools(model, fields, text, &shows_tools);
+  if (!shows_tools) {
+    free(text);
+    return iso_refuse(refusal, 400, "tools", "unsupported",
+                      "this model's chat template has no place for tools: it would not see them. "
+                      "Force a call with 'tool_choice', or describe them in a message and have the "
+                      "server look for calls with --tool-calls");
+  }
   if (status == ISO_OK)
     status = marked ? encode_marked(tokenizer, text, length, flags, &list)
                     : iso_tokenizer_encode(tokenizer, text, length, flags, &list.ids, &list.count);

@@ -166,9 +166,16 @@ class OpenAI(unittest.TestCase):
         self.assertGreater(cached[1], 0.9 * answer.usage.prompt_tokens)
 
     def test_tools_reach_the_template(self):
-        """SmolLM2's template has no place for tools: they are taken, and change nothing."""
+        """SmolLM2's template has no place for tools: they are refused, but where they change something all the same."""
         plain = self.chat(max_tokens=1).usage.prompt_tokens
         self.assertEqual(self.chat(max_tokens=1, tools=TOOLS, tool_choice="none").usage.prompt_tokens, plain)
+        self.assertEqual(self.chat(max_tokens=1, tools=[]).usage.prompt_tokens, plain)
+        for choice in ("auto", openai.NOT_GIVEN):
+            with self.assertRaises(openai.BadRequestError) as caught:
+                self.chat(max_tokens=1, tools=TOOLS, tool_choice=choice)
+            self.assertEqual(caught.exception.param, "tools")
+            self.assertIn("no place for tools", str(caught.exception))
+        self.assertTrue(self.chat(max_tokens=40, tools=TOOLS, tool_choice="required").choices[0].message.tool_calls)
         called = [*hello(), {"role": "assistant", "content": None, "tool_calls": [
             {"id": "1", "type": "function", "function": {"name": "weather", "arguments": "{\"city\": \"Rome\"}"}}]},
             {"role": "tool", "tool_call_id": "1", "content": "sunny"}]
@@ -306,7 +313,7 @@ class OpenAI(unittest.TestCase):
             "stream_options", "temperature", "top_p", "user")} | {"best_of": 2, "echo": True, "logprobs": 2, "prompt": "a", "suffix": "x"}
         refused = {"audio", "function_call", "functions", "moderation", "prediction", "prompt_cache_options", "reasoning_effort",
                    "store", "verbosity", "web_search_options", "suffix"}
-        needs = {"top_logprobs": {"logprobs": True}, "stream_options": {"stream": True}}
+        needs = {"top_logprobs": {"logprobs": True}, "stream_options": {"stream": True}, "tools": {"tool_choice": "none"}}
         for path, values, kinds in (("/v1/chat/completions", of_chat, chat_params), ("/v1/completions", of_text, text_params)):
             base = {name: values[name] for name in ("messages", "prompt") if name in values}
             known = {"stream"} | set(kinds.CompletionCreateParamsBase.__annotations__)
