@@ -244,8 +244,9 @@ static void settle_values(iso_planner *planner) {
         continue;
       *operand = (iso_plan_operand){v, ISO_STORAGE_STATE, (uint32_t)index, value->storage_offset};
       plan->value_device[v] = (int32_t)plan->states[index].device;
-    } else if (storage->role == ISO_VALUE_TEMPORARY && value->otherwise == ISO_NO_VALUE &&
+    } else if (storage->role == ISO_VALUE_TEMPORARY &&
                (value->is_output || planner->options->keep_all)) {
+      /* What may be another value is read as itself: by who knows that the step made it. */
       uint32_t device = planner->nodes[storage->producer].device;
       *operand = arena_operand(planner, v, *item_of(planner, value->storage, device));
       plan->value_device[v] = (int32_t)device;

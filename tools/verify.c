@@ -90,7 +90,8 @@ typedef struct verification {
   const iso_options *options;
   const iso_model *model;
   iso_verify_prompt prompt;
-  int32_t *ids; /* owned; NULL when the tokens are the trace's */
+  iso_adapter_list adapters; /* of which the prompt is run with the first, if any */
+  int32_t *ids;              /* owned; NULL when the tokens are the trace's */
   iso_trace *judge;
   char judge_name[ISO_TRACE_TEXT];
   cJSON *json; /* array of devices, with --json */
@@ -211,12 +212,12 @@ static iso_status open_judge(verification *v, bool has_text) {
                     has_text ? "the prompt" : "--record");
   ISO_TRY(iso_trace_open(options->against, &v->judge));
   const iso_trace_model *recorded = v->judge->model;
-  if (recorded->fingerprint != iso_verify_fingerprint(v->model) ||
+  if (recorded->fingerprint != iso_verify_fingerprint(v->model, &v->adapters) ||
       recorded->n_layers != config->n_layers ||
       recorded->vocabulary_size != config->vocabulary_size)
     return iso_fail(ISO_ERROR_INVALID_ARGUMENT,
-                    "%s was recorded on another model (%s): names, "
-                    "shapes or types of its tensors differ",
+                    "%s was recorded on another model (%s): names, shapes or types of its tensors "
+                    "differ, or --lora does",
                     options->against, recorded->model);
   int32_t max_rows = 1;
   for (uint32_t i = 0; i < v->judge->n_steps; i++)
@@ -234,6 +235,9 @@ static iso_status open_judge(verification *v, bool has_text) {
 }
 
 static iso_status verify(verification *v, bool has_text) {
+  ISO_TRY(iso_tool_need_one_adapter(v->options));
+  ISO_TRY(iso_tool_open_adapters(v->model, v->options, &v->adapters));
+  v->prompt.adapters = &v->adapters;
   if (v->options->against) {
     ISO_TRY(open_judge(v, has_text));
   } else {
@@ -273,6 +277,7 @@ iso_status iso_command_verify(iso_options *options, int *out_exit) {
     *out_exit = v.agrees ? 0 : 1;
   cJSON_Delete(root);
   iso_trace_close(v.judge);
+  iso_tool_close_adapters(&v.adapters);
   free(v.ids);
   iso_model_close(model);
   return status;

@@ -1,5 +1,7 @@
 #include "tools/verify_compare.h"
 
+#include "models/adapter.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +16,7 @@ static uint64_t hash_bytes(uint64_t hash, const void *data, size_t bytes) {
   return hash;
 }
 
-uint64_t iso_verify_fingerprint(const iso_model *model) {
+uint64_t iso_verify_fingerprint(const iso_model *model, const iso_adapter_list *adapters) {
   uint64_t hash = 0xCBF29CE484222325;
   for (uint32_t i = 0; i < iso_model_tensor_count(model); i++) {
     iso_model_tensor tensor;
@@ -25,7 +27,9 @@ uint64_t iso_verify_fingerprint(const iso_model *model) {
     hash = hash_bytes(hash, scheme, strlen(scheme) + 1);
     hash = hash_bytes(hash, tensor.dims, tensor.n_dims * sizeof tensor.dims[0]);
   }
-  return hash;
+  const iso_adapter *const *items = (const iso_adapter *const *)adapters->items;
+  uint64_t bytes = iso_adapters_bytes(items, adapters->n);
+  return adapters->n > 0 ? hash_bytes(hash, &bytes, sizeof bytes) : hash;
 }
 
 /* ---- Values ---------------------------------------------------------------------------------- */
@@ -102,7 +106,8 @@ static iso_status on_begin(void *context, const iso_runtime *runtime) {
   result->first_difference = -1;
   if (!self->path)
     return ISO_OK;
-  iso_trace_model model = {.fingerprint = iso_verify_fingerprint(self->model),
+  iso_trace_model model = {.fingerprint =
+                               iso_verify_fingerprint(self->model, self->prompt->adapters),
                            .n_layers = config->n_layers,
                            .vocabulary_size = config->vocabulary_size,
                            .n_tokens = self->prompt->n_tokens};

@@ -69,7 +69,7 @@ void iso_verify_result_free(iso_verify_result *result);
 const iso_verify_entry *iso_verify_first_beyond(const iso_verify_result *result);
 const iso_verify_entry *iso_verify_first_wrong(const iso_verify_result *result);
 
-/* FNV-1a of the names, shapes and schemes of a model's tensors. */
-uint64_t iso_verify_fingerprint(const iso_model *model);
+/* FNV-1a of the names, shapes and schemes of a model's tensors, and the size of its adapters. */
+uint64_t iso_verify_fingerprint(const iso_model *model, const iso_adapter_list *adapters);
 
 #endif

@@ -229,13 +229,15 @@ static iso_status run_rows(subject *s, const int32_t *tokens, int32_t position, 
                                  .position = position,
                                  .pages = s->pages,
                                  .n_pages = options->n_pages,
-                                 .all_logits = true};
+                                 .all_logits = true,
+                                 .adapter = s->prompt->adapters->n > 0};
   if (iso_tool_interrupted())
     return iso_fail(ISO_ERROR_CANCELLED, "stopped");
   s->sizes = (iso_bindings){{0}};
   s->sizes.size[ISO_SYMBOL_TOKENS] = n_tokens;
   s->sizes.size[ISO_SYMBOL_SEQUENCES] = 1;
   s->sizes.size[ISO_SYMBOL_LOGIT_ROWS] = n_tokens;
+  s->sizes.size[ISO_SYMBOL_ADAPTED_ROWS] = sequence.adapter > 0 ? n_tokens : 0;
   return iso_runtime_step(s->runtime, &sequence, 1);
 }
 
@@ -313,6 +315,7 @@ static iso_status examine(subject *s) {
 
 static iso_status prepare(subject *s, const iso_model *model, const iso_options *options) {
   int32_t context = s->prompt->n_tokens + s->prompt->n_output;
+  const iso_adapter_list *adapters = s->prompt->adapters;
   iso_runtime_options base = {.devices = s->device,
                               .context = context,
                               .max_tokens = s->prompt->max_rows,
@@ -326,7 +329,9 @@ static iso_status prepare(subject *s, const iso_model *model, const iso_options 
                                            .max_logit_rows = real->max_logit_rows,
                                            .n_pages = real->n_pages,
                                            .page_size = real->page_size,
-                                           .max_context = real->context};
+                                           .max_context = real->context,
+                                           .adapters = (const iso_adapter *const *)adapters->items,
+                                           .n_adapters = adapters->n};
   (void)iso_scheme_from_name(real->kv_type, &graph_options.kv_scheme);
   (void)iso_scheme_from_name(real->activation, &graph_options.activation);
   ISO_TRY(iso_model_weights(model, &graph_options, &s->weights));

@@ -3,6 +3,7 @@
 #define ISOMER_TOOLS_VERIFY_RUN_H
 
 #include "engine/trace.h"
+#include "tools/adapters.h"
 #include "tools/tool.h"
 #include "tools/verify_local.h"
 
@@ -12,6 +13,7 @@
 typedef struct iso_verify_prompt {
   const int32_t *tokens;
   int32_t n_tokens, max_rows, n_output;
+  const iso_adapter_list *adapters; /* all tokens run with the first, if there is one */
 } iso_verify_prompt;
 
 /* One output of one node in one step. */

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """`--lora` of run, batch, perplexity and serve, with random adapters of a small random model."""
 import json
+import os
 import pathlib
 import random
 import struct
@@ -89,10 +90,24 @@ class Lora(unittest.TestCase):
                  ["perplexity"] for lora in ([], self.both[:2], self.both[2:])}
         self.assertEqual(len(found), 3)
 
+    def test_verify(self):
+        """The ops of an adapter are checked as all others are; a trace is of one set of adapters."""
+        red, trace = self.both[:2], self.work / "red.trace"
+        wrong = dict(os.environ, ISOMER_WRONG="grouped_matmul", ISOMER_BACKEND_PATH=os.path.join(
+            os.path.dirname(isomer.BINARY), "wrong_plugin"))  # the op that adapters add
+        for lora, code in (([], 0), (red, 1)):
+            isomer.run("verify", self.model, "-n", 4, "--devices", "host,wrong", *lora, env=wrong, code=code)
+        self.assertTrue(isomer.run_json("verify", self.model, "-n", 4, *red)["agrees"])
+        isomer.run("verify", self.model, "-n", 4, *red, "--devices", "host", "--record", trace)
+        against = ["verify", self.model, "--devices", "cpu", "--against", trace]
+        isomer.run(*against, *red)
+        self.assertIn("--lora", isomer.run(*against, code=2).stderr)
+
     def test_refusals(self):
         red = str(self.work / "red")
         for code, words, arguments in (
                 (2, "takes one adapter", ["run", self.model, "-p", "x", *self.both]),
+                (2, "takes one adapter", ["verify", self.model, *self.both]),
                 (1, "no such file", ["run", self.model, "-p", "x", "--lora", "/nowhere"]),
                 (2, "two adapters", ["batch", self.model, "-", "--lora", red, "--lora", red]),
                 (2, "as the model is", ["serve", self.model, "--lora", f"tiny={red}"])):
