@@ -38,25 +38,9 @@ template <typename W> __global__ void __launch_bounds__(SUBGROUPS * 32) embeddin
     return;
   const uint8_t *data = o.table + (row / 16 * n_units + unit) * W::unit_bytes;
   uint8_t *y = o.y.row(blockIdx.x);
-  typename W::lane_codes codes;
-  W::open(data, lane, &codes);
-#pragma unroll
-  for (int b = 0; b < W::blocks; b++) {
-    uint32_t words[4];
-    matmul_block_scales scales;
-    W::base_words(data, lane, b, words);
-    W::scales(data, lane, b, codes, &scales);
-#pragma unroll
-    for (int half = 0; half < 2; half++)
-#pragma unroll
-      for (int r = 0; r < 2; r++) {
-        if (r != row % 16 / 8)
-          continue;
-        float v[4];
-        matmul_values<W>(words, codes, scales, b, r, half, v);
-        store(o, y, unit * W::unit + b * 32 + half * 16 + lane % 4 * 4, inside, v);
-      }
-  }
+  matmul_each_value<W>(data, lane, 1u << row % 16 / 8, [&](int, int at, const float(&v)[4]) {
+    store(o, y, unit * W::unit + at, inside, v);
+  });
 }
 
 template <typename W> iso_status launch(iso_queue *queue, const iso_op_arguments *arguments) {

@@ -211,6 +211,23 @@ __device__ inline void simt_store8(iso_scheme scheme, void *row, int64_t i, cons
   *(uint4 *)((uint16_t *)row + i) = bits;
 }
 
+/* N values, 4 or 8, from column i on of a row of n: at once where `wide`, when n is a multiple of N
+ * and rows start as simt_store4() or simt_store8() ask, or those there are. */
+template <int N>
+__device__ __forceinline__ void simt_store_some(iso_scheme scheme, void *row, int64_t i, int64_t n,
+                                                bool wide, const float (&in)[N]) {
+  if (wide && i < n) {
+    if constexpr (N == 4)
+      simt_store4(scheme, row, i, in);
+    else
+      simt_store8(scheme, row, i, in);
+  }
+#pragma unroll
+  for (int j = 0; j < N; j++)
+    if (!wide && i + j < n)
+      simt_store(scheme, row, i + j, in[j]);
+}
+
 /* The two values of a word of 16-bit floats. */
 __device__ inline void simt_load2(iso_scheme scheme, const uint32_t *word, float out[2]) {
   if (scheme == ISO_SCHEME_F16) {

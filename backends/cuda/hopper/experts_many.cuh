@@ -45,8 +45,8 @@ __global__ void __launch_bounds__(MANY_THREADS, 1)
 
   if (threadIdx.x < MANY_GROUP) { /* copies */
     int row = threadIdx.x / 8, chunk = threadIdx.x % 8;
-    const uint8_t *weight = a.weight + group.expert * a.expert_bytes +
-                            (first_feature + row) * row_bytes + chunk * 16;
+    const uint8_t *weight =
+        a.weight + group.expert * a.expert_bytes + (first_feature + row) * row_bytes + chunk * 16;
     const uint8_t *image = a.image + (int64_t)blockIdx.z * a.n_units * layout::x_bytes;
     for (int stage = 0; stage < n_stages + layout::ahead; stage++) {
       int slot = stage % layout::depth;
@@ -57,8 +57,8 @@ __global__ void __launch_bounds__(MANY_THREADS, 1)
           hopper_copy(shared + slot * layout::x_bytes, image + (int64_t)stage * layout::x_bytes,
                       layout::x_bytes, &full[slot]);
         }
-        uint8_t *to = shared + layout::w_at + slot * layout::w_bytes + row * 128 +
-                      (chunk ^ row % 8) * 16;
+        uint8_t *to =
+            shared + layout::w_at + slot * layout::w_bytes + row * 128 + (chunk ^ row % 8) * 16;
         bool is_column = stage * MANY_STAGE + chunk * 8 < a.n_columns;
 #pragma unroll
         for (int i = 0; i < MANY_FEATURES / 16; i++) {
@@ -96,11 +96,10 @@ __global__ void __launch_bounds__(MANY_THREADS, 1)
     hopper_product_wait<0>();
     hopper_sync(1, MANY_GROUPS * MANY_GROUP); /* sums go where x and weights were */
     float *out = (float *)shared;
-    int g = lane / 4, t = lane % 4;
 #pragma unroll
-    for (int i = 0; i < MANY_COLUMNS / 2; i++)
-      out[(i / 4 * 8 + 2 * t + i % 2) * (MANY_FEATURES + 4) + warp * 16 + g + i / 2 % 2 * 8] =
-          n_stages > 0 ? sums[i] : 0.0f;
+    for (float &sum : sums)
+      sum = n_stages > 0 ? sum : 0.0f;
+    hopper_product_store(sums, out + warp * 16, MANY_FEATURES + 4);
     hopper_sync(1, MANY_GROUPS * MANY_GROUP);
     matmul_many_store(a, out, first_row, first_feature, group, 0, 1);
   }

@@ -129,6 +129,26 @@ __device__ __forceinline__ float4 hopper_cluster_load(const float *shared, int r
 #endif
   return v;
 }
+/* The sums of four values at an address that the first `n_ranks` blocks of a cluster have alike, at
+ * most Most. */
+template <int Most>
+__device__ __forceinline__ void hopper_cluster_sum(const float *shared, int n_ranks,
+                                                   float (&out)[4]) {
+  float4 of_rank[Most];
+#pragma unroll
+  for (int r = 0; r < Most; r++)
+    if (r < n_ranks)
+      of_rank[r] = hopper_cluster_load(shared, r);
+#pragma unroll
+  for (int i = 0; i < 4; i++)
+    out[i] = 0;
+#pragma unroll
+  for (int r = 0; r < Most; r++)
+    if (r < n_ranks) {
+      out[0] += of_rank[r].x, out[1] += of_rank[r].y;
+      out[2] += of_rank[r].z, out[3] += of_rank[r].w;
+    }
+}
 
 /* As simt_launch_early(), in clusters of `cluster` blocks along x. */
 template <typename... P, typename... A>
@@ -306,6 +326,18 @@ __device__ __forceinline__ void hopper_product_shared(float (&sums)[32], uint64_
   else
     asm volatile(HOPPER_WGMMA_SHARED("f16") : HOPPER_OUT_32 : "l"(left), "l"(right), "r"(add));
 #endif
+}
+
+/* Sums of a product as rows of the right operand's columns, `stride` floats apart: subgroup w of
+ * those that multiply has features 16 w .. 16 w + 15 of each, from `out` on. Part `part` of `Parts`
+ * of the columns. */
+template <int N, int Parts = 1>
+__device__ __forceinline__ void hopper_product_store(const float (&sums)[N], float *out, int stride,
+                                                     int part = 0) {
+  int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+#pragma unroll
+  for (int i = 0; i < N / Parts; i++)
+    out[(i / 4 * 8 + 2 * t + i % 2) * stride + g + i / 2 % 2 * 8] = sums[part * (N / Parts) + i];
 }
 
 /* The same for 64 x 32 values of 8 bits, E4M3 with sums in f32 or int8 with sums in i32: 16 columns

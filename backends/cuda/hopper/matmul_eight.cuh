@@ -213,26 +213,12 @@ __device__ __forceinline__ void matmul_eight_store(const matmul_eight_part &a, i
       bias[i] = a.bias[feature + i];
   for (int n = rank * each + warp; n < min((rank + 1) * each, count); n += EIGHT_TILES) {
     const float *mine = sums + n * Stride + lane * 4;
-    float v[4] = {}, scale = row_scales ? row_scales[tile.row + n] : 1.0f;
-    float4 of_rank[EIGHT_SPLITS];
-#pragma unroll
-    for (int r = 0; r < EIGHT_SPLITS; r++)
-      if (r < n_ranks)
-        of_rank[r] = hopper_cluster_load(mine, r);
-#pragma unroll
-    for (int r = 0; r < EIGHT_SPLITS; r++)
-      if (r < n_ranks)
-        v[0] += of_rank[r].x, v[1] += of_rank[r].y, v[2] += of_rank[r].z, v[3] += of_rank[r].w;
+    float v[4], scale = row_scales ? row_scales[tile.row + n] : 1.0f;
+    hopper_cluster_sum<EIGHT_SPLITS>(mine, n_ranks, v);
 #pragma unroll
     for (int i = 0; i < 4; i++)
       v[i] = v[i] * scale + bias[i];
-    uint8_t *y = a.y.row(tile.row + n);
-    if (a.wide_y && feature < a.n_features)
-      simt_store4(a.y.scheme, y, feature, v);
-#pragma unroll
-    for (int i = 0; i < 4; i++)
-      if (!a.wide_y && feature + i < a.n_features)
-        simt_store(a.y.scheme, y, feature + i, v[i]);
+    simt_store_some<4>(a.y.scheme, a.y.row(tile.row + n), feature, a.n_features, a.wide_y, v);
   }
 }
 
@@ -242,7 +228,7 @@ __device__ __forceinline__ void matmul_eight_write(const matmul_eight_part &a, i
                                                    const float *row_scales,
                                                    const float (&sums)[Rows / 2], float *out,
                                                    int64_t first_row, int64_t first_feature) {
-  int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+  int lane = threadIdx.x % 32;
   int64_t feature = first_feature + lane % 2 * 8;
   float bias[8] = {};
 #pragma unroll
@@ -253,9 +239,7 @@ __device__ __forceinline__ void matmul_eight_write(const matmul_eight_part &a, i
   for (int part = 0; part < Rows / 16; part++) {
     int64_t row = first_row + part * 16 + lane / 2;
     __syncwarp();
-#pragma unroll
-    for (int i = 0; i < 8; i++)
-      out[(i / 4 * 8 + 2 * t + i % 2) * Stride + g + i / 2 % 2 * 8] = sums[part * 8 + i];
+    hopper_product_store<Rows / 2, Rows / 16>(sums, out, Stride, part);
     __syncwarp();
     if (row >= n_rows)
       continue;
@@ -266,13 +250,7 @@ __device__ __forceinline__ void matmul_eight_write(const matmul_eight_part &a, i
 #pragma unroll
     for (int i = 0; i < 8; i++)
       v[i] = v[i] * scale + bias[i];
-    uint8_t *y = a.y.row(row);
-    if (a.wide_y && feature < a.n_features)
-      simt_store8(a.y.scheme, y, feature, v);
-#pragma unroll
-    for (int i = 0; i < 8; i++)
-      if (!a.wide_y && feature + i < a.n_features)
-        simt_store(a.y.scheme, y, feature + i, v[i]);
+    simt_store_some<8>(a.y.scheme, a.y.row(row), feature, a.n_features, a.wide_y, v);
   }
 }
 
@@ -466,11 +444,7 @@ __global__ void __launch_bounds__(EIGHT_THREADS, 1)
       if constexpr (Splits) {
         hopper_sync(1, 32 * EIGHT_TILES); /* sums go where x and weights were */
         float *to = (float *)shared;
-        int g = lane / 4, t = lane % 4;
-#pragma unroll
-        for (int i = 0; i < Rows / 2; i++)
-          to[(i / 4 * 8 + 2 * t + i % 2) * layout::split_stride + warp * 16 + g + i / 2 % 2 * 8] =
-              sums[i];
+        hopper_product_store(sums, to + warp * 16, layout::split_stride);
         hopper_cluster_sync();
         matmul_eight_store<layout::split_stride>(a.parts[tile.part], a.x.n_rows, row_scales, to,
                                                  tile, rank, (int)gridDim.x);

@@ -186,27 +186,14 @@ matmul_many_store(const matmul_many_arguments &a, const float *sums, int64_t fir
     for (int part = 0; part < MANY_FEATURES / 128; part++) {
       const float *mine = sums + n * row_floats + part * 128 + lane * 4;
       int64_t feature = first_feature + part * 128 + lane * 4;
-      float v[4] = {};
-      float4 of_rank[MANY_SPLITS];
-#pragma unroll
-      for (int r = 0; r < MANY_SPLITS; r++)
-        if (r < n_ranks)
-          of_rank[r] = hopper_cluster_load(mine, r);
-#pragma unroll
-      for (int r = 0; r < MANY_SPLITS; r++)
-        if (r < n_ranks)
-          v[0] += of_rank[r].x, v[1] += of_rank[r].y, v[2] += of_rank[r].z, v[3] += of_rank[r].w;
+      float v[4];
+      hopper_cluster_sum<MANY_SPLITS>(mine, n_ranks, v);
 #pragma unroll
       for (int i = 0; i < 4; i++)
         v[i] = is_nan ? NAN
                       : v[i] * inverse +
                             (a.bias && feature + i < a.n_features ? a.bias[feature + i] : 0.0f);
-      if (a.wide_y && feature < a.n_features)
-        simt_store4(a.y.scheme, y, feature, v);
-#pragma unroll
-      for (int i = 0; i < 4; i++)
-        if (!a.wide_y && feature + i < a.n_features)
-          simt_store(a.y.scheme, y, feature + i, v[i]);
+      simt_store_some<4>(a.y.scheme, y, feature, a.n_features, a.wide_y, v);
     }
   }
 }
@@ -347,11 +334,10 @@ __global__ void __launch_bounds__(MANY_THREADS, 1)
     hopper_product_wait<0>();
     hopper_sync(1, MANY_GROUPS * MANY_GROUP); /* sums go where x and weights were */
     float *out = (float *)shared;
-    int g = lane / 4, t = lane % 4;
 #pragma unroll
-    for (int i = 0; i < MANY_COLUMNS / 2; i++)
-      out[(i / 4 * 8 + 2 * t + i % 2) * layout::sums_row + warp * 16 + g + i / 2 % 2 * 8] =
-          n_units > 0 ? sums[i] : 0.0f;
+    for (float &sum : sums)
+      sum = n_units > 0 ? sum : 0.0f;
+    hopper_product_store(sums, out + warp * 16, layout::sums_row);
     hopper_cluster_sync();
     matmul_many_store(a, out, first_row, first_feature, group, (int)blockIdx.x, (int)gridDim.x);
     hopper_cluster_sync(); /* others may still read from here */
