@@ -18,6 +18,7 @@ typedef struct cpu_case {
   uint8_t *inputs[ISO_MAX_INPUTS], *outputs[ISO_MAX_OUTPUTS]; /* on the host, for the reference */
   uint64_t input_bytes[ISO_MAX_INPUTS], output_bytes[ISO_MAX_OUTPUTS]; /* without the guard */
   double tolerance; /* times the storage's own rounding; 0: equal bit for bit */
+  double absolute;  /* more, of any size */
   uint32_t n_run;   /* records that accepted */
 } cpu_case;
 
@@ -150,8 +151,8 @@ static inline void cpu_compare(const cpu_case *job, const char *kernel, uint32_t
       if (fabs(b[i]) > size && !isinf(b[i]))
         size = fabs(b[i]);
     for (int64_t i = 0; i < n_columns; i++) {
-      double bound =
-          fabs(b[i]) * 2 * relative + job->tolerance * (fabs(b[i]) + 0.1 * size) + least + 1e-15;
+      double bound = fabs(b[i]) * 2 * relative + job->tolerance * (fabs(b[i]) + 0.1 * size) +
+                     job->absolute + least + 1e-15;
       bool same = a[i] == b[i] || (isnan(a[i]) && isnan(b[i])) || fabs(a[i] - b[i]) <= bound;
       if (!same)
         fail_msg("%s: output %u, row %lld, column %lld: %.9g, reference %.9g, bound %.3g", kernel,
