@@ -14,7 +14,8 @@ enum {
   MAX_SPLITS = 32,
   ONE_CHUNK = 4,      /* paged_attention_one.comp */
   ONE_POSITIONS = 32, /* that a workgroup takes at a time */
-  MATRIX_ROWS = 64,   /* paged_attention_matrix.comp */
+  MATRIX_ROWS = 128,  /* paged_attention_matrix.comp */
+  MATRIX_WORKGROUP = 256,
   MATRIX_POSITIONS = 32,
   MATRIX_GROUPS = 256
 };
@@ -292,7 +293,7 @@ VULKAN_LAUNCH(vulkan_paged_attention_matrix) {
   attention_tiling tiling = plan_matrix_tiling(arguments);
   vulkan_dispatch dispatch = {.shader = k->dims[3] == 64 ? VULKAN_SHADER_paged_attention_matrix_64
                                                          : VULKAN_SHADER_paged_attention_matrix_128,
-                              .constants = {WORKGROUP, vulkan_type_of(q), vulkan_type_of(y),
+                              .constants = {MATRIX_WORKGROUP, vulkan_type_of(q), vulkan_type_of(y),
                                             cache_type_of(k), cache_type_of(v),
                                             (uint32_t)q->dims[1], (uint32_t)k->dims[1],
                                             (uint32_t)k->dims[2], tiling.chunk, attributes->causal},

@@ -1,7 +1,7 @@
 /* paged_attention for prompts on matrix units (VK_KHR_cooperative_matrix): products of halves with
  * sums in f32; scores, maxima and sums of weights in f32.
  *
- * A workgroup of four subgroups takes 64 rows: a few tokens next to each other times the query
+ * A workgroup of eight subgroups takes 128 rows: a few tokens next to each other times the query
  * heads that share one key head. Each subgroup keeps 16 rows, their queries and their results in
  * fragments. POSITIONS keys and values at a time go through shared memory, and while they are
  * worked on the next are on their way. Scores pass through shared memory, where two invocations
@@ -45,7 +45,7 @@ layout(push_constant) uniform Push {
 };
 
 #define SUBGROUP 32
-#define N_WARPS 4
+#define N_WARPS (FIXED_WORKGROUP / SUBGROUP)
 #define POSITIONS 32
 #define N_ROWS (16 * N_WARPS)
 #define OCTETS (HEAD / 8)
