@@ -141,6 +141,10 @@ static iso_status make_device_memory(iso_executor *executor, uint32_t index) {
   return ISO_OK;
 }
 
+/* Memory is backed when it is first touched, which takes long where pages are large; the first
+ * request need not wait for that. */
+enum { TOUCHED_STATE_BYTES = 2 << 20 };
+
 static iso_status make_states(iso_executor *executor) {
   const iso_plan *plan = executor->plan;
   executor->states = calloc((size_t)plan->n_states + 1, sizeof *executor->states);
@@ -153,6 +157,9 @@ static iso_status make_states(iso_executor *executor) {
     ISO_TRY(iso_executor_alloc(open, ISO_MEMORY_DEVICE, bytes,
                                iso_graph_get_value(plan->graph, plan->states[i].value)->name,
                                &executor->states[i]));
+    if (bytes > 0)
+      ISO_TRY(open->queue_table.fill(open->queue, executor->states[i], 0,
+                                     bytes < TOUCHED_STATE_BYTES ? bytes : TOUCHED_STATE_BYTES, 0));
   }
   return ISO_OK;
 }
