@@ -118,25 +118,27 @@ bool is_even(const rope_operands &o) {
          o.x.n_columns / COLUMNS * SLOTS <= THREADS && o.n_pairs * 2 == o.x.n_columns;
 }
 
-bool is_f8(const rope_cache &c) { return c.scheme == ISO_SCHEME_F8_G128; }
-
-bool is_even(const rope_cache &c, int64_t n_columns) {
+/* `groups`: threads that have a head of keys; those of f8_g128 find a scale in eights. */
+bool is_even(const rope_cache &c, int64_t n_columns, int64_t groups) {
   uint64_t bits = (uint64_t)(uintptr_t)c.data | (uint64_t)c.row_bytes;
-  return is_f8(c) ? bits % 4 == 0 && n_columns == 128
-                  : (ISO_SCHEME_BIT(c.scheme) & SIMT_FLOATS) && bits % 16 == 0;
+  return c.scheme == ISO_SCHEME_F8_G128
+             ? bits % 4 == 0 && n_columns == 128 && groups % 8 == 0
+             : (ISO_SCHEME_BIT(c.scheme) & SIMT_FLOATS) && bits % 16 == 0;
 }
 
 } /* namespace */
 
 bool rope_many_takes(const rope_fused &f) {
   int64_t n_tokens = f.q.n_heads > 0 ? f.q.y.n_rows / f.q.n_heads : 0;
+  int64_t groups = f.q.x.n_columns / COLUMNS;
   if (n_tokens < LEAST_TOKENS || n_tokens > INT32_MAX || !is_even(f.q))
     return false;
-  return !f.k.x.data || (is_even(f.k) && f.k.x.n_columns == f.q.x.n_columns &&
-                         f.k.positions == f.q.positions && f.k.frequencies == f.q.frequencies &&
-                         f.k.interleaved == f.q.interleaved && f.k.magnitude == f.q.magnitude &&
-                         simt_is_aligned(f.v, 16) && f.v.n_columns % COLUMNS == 0 &&
-                         is_even(f.k_cache, f.k.x.n_columns) && is_even(f.v_cache, f.v.n_columns));
+  return !f.k.x.data ||
+         (is_even(f.k) && f.k.x.n_columns == f.q.x.n_columns && f.k.positions == f.q.positions &&
+          f.k.frequencies == f.q.frequencies && f.k.interleaved == f.q.interleaved &&
+          f.k.magnitude == f.q.magnitude && simt_is_aligned(f.v, 16) &&
+          f.v.n_columns % COLUMNS == 0 && is_even(f.k_cache, f.k.x.n_columns, groups) &&
+          is_even(f.v_cache, f.v.n_columns, groups));
 }
 
 iso_status rope_many(iso_queue *queue, const char *name, const rope_fused &f) {
