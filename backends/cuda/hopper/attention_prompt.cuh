@@ -253,8 +253,10 @@ __device__ __forceinline__ void prompt_query(const uint8_t *q, int t, int r, flo
     queries[i / 2][i % 2 * 2 + r] = mma_pack<V>(values[i][0] * up, values[i][1] * up);
 }
 
-/* Grid: query heads, then tiles of rows, those that see the most first. */
-template <typename Cache, int Dim, bool Turns>
+/* Grid: query heads, then tiles of rows, those that see the most first. Loops: where there are more
+ * tiles than that, a block goes on with every gridDim.y-th; `done` counts the copies of those
+ * before. */
+template <typename Cache, int Dim, bool Loops>
 __global__ void __launch_bounds__(PROMPT_THREADS, 1)
     attention_prompt(const __grid_constant__ attention_operands o) {
 #if HOPPER_HAS_WGMMA
@@ -273,38 +275,42 @@ __global__ void __launch_bounds__(PROMPT_THREADS, 1)
   }
   simt_let_later_begin();
   simt_wait_for_earlier();
-  attention_tile tile = attention_find_tile(o, (int)(gridDim.y - 1 - blockIdx.y), PROMPT_ROWS);
+  int index = (int)(gridDim.y - 1 - blockIdx.y), done = 0;
+  attention_tile tile = attention_find_tile(o, index, PROMPT_ROWS);
   __syncthreads();
-  if (tile.sequence < 0)
-    return;
   int head = blockIdx.x, kv_head = head / o.group;
-  int base = tile.first / PROMPT_KEYS * PROMPT_KEYS;
-  int n_tiles = (tile.last - base) / PROMPT_KEYS + 1;
 
   if (threadIdx.x < PROMPT_GROUP) {
     hopper_give_registers<Cache::copying_registers>();
-    const int32_t *table = o.block_table + (int64_t)tile.sequence * o.n_blocks;
-    int64_t in_keys = 0, in_values = 0;
-    for (int i = 0; i < 2 * n_tiles + Cache::behind; i++) {
-      if (i < 2 * n_tiles) {
-        int begin = base + i / 2 * PROMPT_KEYS, slot = i % PROMPT_SLOTS;
-        if (i % 2 == 0) {
-          int position = begin + (int)threadIdx.x % 8 * 16;
-          int page = attention_page(o, table, position, tile.last);
-          in_keys = attention_row(o, o.k, page, kv_head, position) - o.k.data;
-          in_values = attention_row(o, o.v, page, kv_head, position) - o.v.data;
+    for (; tile.sequence >= 0; tile = attention_find_tile(o, index, PROMPT_ROWS)) {
+      int base = tile.first / PROMPT_KEYS * PROMPT_KEYS;
+      int n_tiles = (tile.last - base) / PROMPT_KEYS + 1;
+      const int32_t *table = o.block_table + (int64_t)tile.sequence * o.n_blocks;
+      int64_t in_keys = 0, in_values = 0;
+      for (int i = 0; i < 2 * n_tiles + Cache::behind; i++) {
+        if (i < 2 * n_tiles) {
+          int begin = base + i / 2 * PROMPT_KEYS, slot = (done + i) % PROMPT_SLOTS;
+          if (i % 2 == 0) {
+            int position = begin + (int)threadIdx.x % 8 * 16;
+            int page = attention_page(o, table, position, tile.last);
+            in_keys = attention_row(o, o.k, page, kv_head, position) - o.k.data;
+            in_values = attention_row(o, o.v, page, kv_head, position) - o.v.data;
+          }
+          hopper_barrier_wait(&free_again[slot], (done + i) / PROMPT_SLOTS % 2 ^ 1);
+          float *scales = Cache::has_key_scales && i % 2 == 0 ? &key_scales[slot / 2][0].x : NULL;
+          Cache::copy(i % 2 ? o.v : o.k, i % 2 ? in_values : in_keys, begin, tile,
+                      ring + slot * slot_bytes, scales);
         }
-        hopper_barrier_wait(&free_again[slot], i / PROMPT_SLOTS % 2 ^ 1);
-        float *scales = Cache::has_key_scales && i % 2 == 0 ? &key_scales[slot / 2][0].x : NULL;
-        Cache::copy(i % 2 ? o.v : o.k, i % 2 ? in_values : in_keys, begin, tile,
-                    ring + slot * slot_bytes, scales);
+        mma_copy_commit();
+        mma_copy_wait<Cache::behind>();
+        if (i >= Cache::behind) {
+          hopper_shared_fence();
+          hopper_barrier_arrive(&full[(done + i - Cache::behind) % PROMPT_SLOTS]);
+        }
       }
-      mma_copy_commit();
-      mma_copy_wait<Cache::behind>();
-      if (i >= Cache::behind) {
-        hopper_shared_fence();
-        hopper_barrier_arrive(&full[(i - Cache::behind) % PROMPT_SLOTS]);
-      }
+      if (!Loops)
+        break;
+      done += 2 * n_tiles, index += (int)gridDim.y;
     }
     return;
   }
@@ -312,135 +318,140 @@ __global__ void __launch_bounds__(PROMPT_THREADS, 1)
   hopper_take_registers<Cache::multiplying_registers>();
   int group = (int)threadIdx.x / PROMPT_GROUP - 1, lane = threadIdx.x % 32, t = lane % 4;
   int row = group * 64 + (int)threadIdx.x / 32 % 4 * 16 + lane / 4; /* and row + 8 */
-  prompt_row rows[2];
-  uint32_t queries[Dim / 16][4];
+  for (; tile.sequence >= 0; tile = attention_find_tile(o, index, PROMPT_ROWS)) {
+    int base = tile.first / PROMPT_KEYS * PROMPT_KEYS;
+    int n_tiles = (tile.last - base) / PROMPT_KEYS + 1;
+    prompt_row rows[2];
+    uint32_t queries[Dim / 16][4];
 #pragma unroll
-  for (int r = 0; r < 2; r++) {
-    int in_tile = row + r * 8, window = (int)o.window, position = tile.position + in_tile;
-    rows[r].position = position;
-    rows[r].first = window > 0 && position >= window ? position - window + 1 : 0;
-    rows[r].last = o.causal ? min(position, tile.context - 1) : tile.context - 1;
-    const uint8_t *q =
-        o.q.row((int64_t)(tile.token + (in_tile < tile.n_rows ? in_tile : 0)) * o.n_heads + head);
-    float down;
-    if (o.q.scheme == ISO_SCHEME_F32)
-      prompt_query<V, Dim, float>(q, t, r, &down, queries);
-    else if (o.q.scheme == ISO_SCHEME_F16)
-      prompt_query<V, Dim, simt_f16>(q, t, r, &down, queries);
-    else
-      prompt_query<V, Dim, simt_bf16>(q, t, r, &down, queries);
-    rows[r].scale = o.scale * down;
-  }
-  float slope = o.slopes ? o.slopes[head] : 0.0f;
-  bool plain = o.soft_cap == 0 && !o.slopes && o.scale > 0;
-  /* Positions that every row of this group sees, and the last that any does. */
-  int group_first = tile.position + group * 64, group_last = group_first + 63;
-  int all_from = o.window && group_last >= (int)o.window ? group_last - (int)o.window + 1 : 0;
-  int all_to = o.causal ? group_first : tile.context - 1;
-  all_to = min(all_to, tile.last);
+    for (int r = 0; r < 2; r++) {
+      int in_tile = row + r * 8, window = (int)o.window, position = tile.position + in_tile;
+      rows[r].position = position;
+      rows[r].first = window > 0 && position >= window ? position - window + 1 : 0;
+      rows[r].last = o.causal ? min(position, tile.context - 1) : tile.context - 1;
+      const uint8_t *q =
+          o.q.row((int64_t)(tile.token + (in_tile < tile.n_rows ? in_tile : 0)) * o.n_heads + head);
+      float down;
+      if (o.q.scheme == ISO_SCHEME_F32)
+        prompt_query<V, Dim, float>(q, t, r, &down, queries);
+      else if (o.q.scheme == ISO_SCHEME_F16)
+        prompt_query<V, Dim, simt_f16>(q, t, r, &down, queries);
+      else
+        prompt_query<V, Dim, simt_bf16>(q, t, r, &down, queries);
+      rows[r].scale = o.scale * down;
+    }
+    float slope = o.slopes ? o.slopes[head] : 0.0f;
+    bool plain = o.soft_cap == 0 && !o.slopes && o.scale > 0;
+    /* Positions that every row of this group sees, and the last that any does. */
+    int group_first = tile.position + group * 64, group_last = group_first + 63;
+    int all_from = o.window && group_last >= (int)o.window ? group_last - (int)o.window + 1 : 0;
+    int all_to = o.causal ? group_first : tile.context - 1;
+    all_to = min(all_to, tile.last);
 
-  float maximum[2] = {-INFINITY, -INFINITY}, total[2] = {}, shrink[2];
-  float result[Dim / 2] = {}, scores[64];
-  uint32_t weights[PROMPT_KEYS / 16][4];
-  auto score = [&](int i) {
-    int slot = 2 * i % PROMPT_SLOTS;
-    const uint8_t *keys = ring + slot * slot_bytes;
-    hopper_barrier_wait(&full[slot], 2 * i / PROMPT_SLOTS % 2);
-    if constexpr (Turns)
+    float maximum[2] = {-INFINITY, -INFINITY}, total[2] = {}, shrink[2];
+    float result[Dim / 2] = {}, scores[64];
+    uint32_t weights[PROMPT_KEYS / 16][4];
+    auto score = [&](int i) {
+      int slot = (done + 2 * i) % PROMPT_SLOTS;
+      const uint8_t *keys = ring + slot * slot_bytes;
+      hopper_barrier_wait(&full[slot], (done + 2 * i) / PROMPT_SLOTS % 2);
       hopper_sync(2 + group, 2 * PROMPT_GROUP);
-    hopper_product_begin();
+      hopper_product_begin();
 #pragma unroll
-    for (int k = 0; k < Dim / 16; k++)
-      hopper_product<V, PROMPT_KEYS>::add(
-          scores, queries[k], hopper_rows(keys + k / 4 * PROMPT_KEYS * 128) + k % 4 * 2, k > 0);
-    hopper_product_commit();
-  };
-  auto gather = [&](int i) {
-    int slot = 2 * i % PROMPT_SLOTS + 1;
-    const uint8_t *values = ring + slot * slot_bytes;
-    hopper_barrier_wait(&full[slot], 2 * i / PROMPT_SLOTS % 2);
-    hopper_product_begin();
+      for (int k = 0; k < Dim / 16; k++)
+        hopper_product<V, PROMPT_KEYS>::add(
+            scores, queries[k], hopper_rows(keys + k / 4 * PROMPT_KEYS * 128) + k % 4 * 2, k > 0);
+      hopper_product_commit();
+    };
+    auto gather = [&](int i) {
+      int slot = (done + 2 * i) % PROMPT_SLOTS + 1;
+      const uint8_t *values = ring + slot * slot_bytes;
+      hopper_barrier_wait(&full[slot], (done + 2 * i) / PROMPT_SLOTS % 2);
+      hopper_product_begin();
 #pragma unroll
-    for (int k = 0; k < PROMPT_KEYS / 16; k++)
-      hopper_product<V, Dim, true>::add(
-          result, weights[k], hopper_rows_transposed(values + k * 16 * 128, PROMPT_KEYS * 128));
-    hopper_product_commit();
-  };
-  auto release = [&](int slot) {
-    if (lane == 0)
-      hopper_barrier_arrive(&free_again[slot]);
-  };
-  /* When the scores of tile i are there. */
-  auto release_keys = [&](int i) {
-    int slot = 2 * i % PROMPT_SLOTS;
-    if constexpr (Cache::has_key_scales) {
+      for (int k = 0; k < PROMPT_KEYS / 16; k++)
+        hopper_product<V, Dim, true>::add(
+            result, weights[k], hopper_rows_transposed(values + k * 16 * 128, PROMPT_KEYS * 128));
+      hopper_product_commit();
+    };
+    auto release = [&](int slot) {
+      if (lane == 0)
+        hopper_barrier_arrive(&free_again[slot]);
+    };
+    /* When the scores of tile i are there. */
+    auto release_keys = [&](int i) {
+      int slot = (done + 2 * i) % PROMPT_SLOTS;
+      if constexpr (Cache::has_key_scales) {
 #pragma unroll
-      for (int c = 0; c < PROMPT_KEYS / 8; c++) {
-        float2 scale = key_scales[slot / 2][c * 4 + t];
-        scores[4 * c] *= scale.x, scores[4 * c + 1] *= scale.y;
-        scores[4 * c + 2] *= scale.x, scores[4 * c + 3] *= scale.y;
+        for (int c = 0; c < PROMPT_KEYS / 8; c++) {
+          float2 scale = key_scales[slot / 2][c * 4 + t];
+          scores[4 * c] *= scale.x, scores[4 * c + 1] *= scale.y;
+          scores[4 * c + 2] *= scale.x, scores[4 * c + 3] *= scale.y;
+        }
+        __syncwarp();
       }
-      __syncwarp();
-    }
-    release(slot);
-  };
-  auto weigh = [&](int i) {
-    int begin = base + i * PROMPT_KEYS;
-    if (!plain)
-      prompt_weigh<PROMPT_BENT>(o, scores, rows, slope, begin, maximum, total, shrink);
-    else if (begin < all_from || begin + PROMPT_KEYS - 1 > all_to)
-      prompt_weigh<PROMPT_MASKED>(o, scores, rows, slope, begin, maximum, total, shrink);
-    else
-      prompt_weigh<PROMPT_PLAIN>(o, scores, rows, slope, begin, maximum, total, shrink);
-  };
-  auto round = [&]() {
+      release(slot);
+    };
+    auto weigh = [&](int i) {
+      int begin = base + i * PROMPT_KEYS;
+      if (!plain)
+        prompt_weigh<PROMPT_BENT>(o, scores, rows, slope, begin, maximum, total, shrink);
+      else if (begin < all_from || begin + PROMPT_KEYS - 1 > all_to)
+        prompt_weigh<PROMPT_MASKED>(o, scores, rows, slope, begin, maximum, total, shrink);
+      else
+        prompt_weigh<PROMPT_PLAIN>(o, scores, rows, slope, begin, maximum, total, shrink);
+    };
+    auto round = [&]() {
 #pragma unroll
-    for (int k = 0; k < PROMPT_KEYS / 16; k++)
+      for (int k = 0; k < PROMPT_KEYS / 16; k++)
 #pragma unroll
-      for (int j = 0; j < 4; j++)
-        weights[k][j] = mma_pack<V>(scores[8 * k + 2 * j], scores[8 * k + 2 * j + 1]);
-  };
-  if (Turns && group == 1)
-    hopper_arrive(2, 2 * PROMPT_GROUP);
-  score(0);
-  if constexpr (Turns)
+        for (int j = 0; j < 4; j++)
+          weights[k][j] = mma_pack<V>(scores[8 * k + 2 * j], scores[8 * k + 2 * j + 1]);
+    };
+    if (group == 1)
+      hopper_arrive(2, 2 * PROMPT_GROUP);
+    score(0);
     hopper_arrive(2 + (group ^ 1), 2 * PROMPT_GROUP);
-  hopper_product_wait<0>();
-  release_keys(0);
-  weigh(0);
-  round();
-  for (int i = 1; i < n_tiles; i++) {
-    score(i);
-    gather(i - 1);
-    if constexpr (Turns)
-      hopper_arrive(2 + (group ^ 1), 2 * PROMPT_GROUP);
-    hopper_product_wait<1>();
-    release_keys(i);
-    weigh(i);
     hopper_product_wait<0>();
-    release(2 * (i - 1) % PROMPT_SLOTS + 1);
-#pragma unroll
-    for (int e = 0; e < Dim / 2; e++)
-      result[e] *= shrink[e / 2 % 2];
+    release_keys(0);
+    weigh(0);
     round();
-  }
-  gather(n_tiles - 1);
-  hopper_product_wait<0>();
-  if (Turns && group == 0) /* the other group's last word */
-    hopper_sync(2, 2 * PROMPT_GROUP);
+    for (int i = 1; i < n_tiles; i++) {
+      score(i);
+      gather(i - 1);
+      hopper_arrive(2 + (group ^ 1), 2 * PROMPT_GROUP);
+      hopper_product_wait<1>();
+      release_keys(i);
+      weigh(i);
+      hopper_product_wait<0>();
+      release((done + 2 * (i - 1)) % PROMPT_SLOTS + 1);
 #pragma unroll
-  for (int r = 0; r < 2; r++) {
-    total[r] += simt_shuffle_xor(total[r], 1);
-    total[r] += simt_shuffle_xor(total[r], 2);
-    if (row + r * 8 >= tile.n_rows)
-      continue;
-    uint8_t *y = o.y.row((int64_t)(tile.token + row + r * 8) * o.n_heads + head);
-    float inverse = 1 / total[r];
-#pragma unroll
-    for (int j = 0; j < Dim / 8; j++) {
-      simt_store2(o.y.scheme, y, 8 * j + 2 * t, result[4 * j + 2 * r] * inverse,
-                  result[4 * j + 2 * r + 1] * inverse);
+      for (int e = 0; e < Dim / 2; e++)
+        result[e] *= shrink[e / 2 % 2];
+      round();
     }
+    gather(n_tiles - 1);
+    hopper_product_wait<0>();
+    release((done + 2 * (n_tiles - 1)) % PROMPT_SLOTS + 1);
+    if (group == 0) /* the other group's last word */
+      hopper_sync(2, 2 * PROMPT_GROUP);
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+      total[r] += simt_shuffle_xor(total[r], 1);
+      total[r] += simt_shuffle_xor(total[r], 2);
+      if (row + r * 8 >= tile.n_rows)
+        continue;
+      uint8_t *y = o.y.row((int64_t)(tile.token + row + r * 8) * o.n_heads + head);
+      float inverse = 1 / total[r];
+#pragma unroll
+      for (int j = 0; j < Dim / 8; j++) {
+        simt_store2(o.y.scheme, y, 8 * j + 2 * t, result[4 * j + 2 * r] * inverse,
+                    result[4 * j + 2 * r + 1] * inverse);
+      }
+    }
+    if (!Loops)
+      break;
+    done += 2 * n_tiles, index += (int)gridDim.y;
   }
 #endif
 }
@@ -451,7 +462,7 @@ static inline int64_t attention_prompt_tiles(int64_t n_tokens, int64_t n_sequenc
   return tiles < n_tokens ? tiles : n_tokens;
 }
 
-template <typename Cache, int Dim, bool Turns = true>
+template <typename Cache, int Dim, bool Loops = false>
 iso_status attention_prompt_launch(iso_queue *queue, const attention_operands &o) {
   if (o.n_tokens == 0)
     return ISO_OK;
@@ -460,7 +471,13 @@ iso_status attention_prompt_launch(iso_queue *queue, const attention_operands &o
   int64_t tiles = attention_prompt_tiles(o.n_tokens, o.n_sequences);
   if (tiles == 0)
     return ISO_OK;
-  return simt_launch_early(queue, "paged_attention.prompt", attention_prompt<Cache, Dim, Turns>,
+  /* Beside sequences that decode most tiles are empty, and an empty block costs what starting it
+   * does, with most of a multiprocessor's shared memory: blocks for two of each, and those that
+   * whole tiles need. */
+  int64_t most = o.n_tokens / PROMPT_ROWS + simt_n_units(queue->device) * 2 / o.n_heads + 1;
+  if (Loops && tiles > most)
+    tiles = most;
+  return simt_launch_early(queue, "paged_attention.prompt", attention_prompt<Cache, Dim, Loops>,
                            dim3((unsigned)o.n_heads, (unsigned)tiles), dim3(PROMPT_THREADS),
                            (size_t)(PROMPT_SLOTS * prompt_slot<Dim>::bytes + 1024), o);
 }
@@ -480,7 +497,7 @@ iso_status attention_mixed_launch(iso_queue *queue, const attention_operands &o,
   attention_operands few = o, many = o;
   few.most_rows = plan.tile_rows;
   many.least_rows = plan.tile_rows + 1;
-  iso_status status = attention_prompt_launch<Prompt, Dim>(queue, many);
+  iso_status status = attention_prompt_launch<Prompt, Dim, true>(queue, many);
   if (status != ISO_OK)
     return status;
   return attention_split_launch<Split, Dim, true>(queue, few, plan, workspace);
