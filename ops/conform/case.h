@@ -20,6 +20,7 @@ typedef enum iso_batch {
   ISO_BATCH_MIXED,   /* rows dealt out at random, some sequences idle, some rows of none */
   ISO_BATCH_PREFILL, /* every sequence starts at position 0 */
   ISO_BATCH_DECODE,  /* one row a sequence */
+  ISO_BATCH_SERVE,   /* one row a sequence, but the last has all the others */
   ISO_BATCH_COUNT
 } iso_batch;
 

@@ -246,9 +246,10 @@ static iso_status fill_sample(generator *g, const iso_case *test, iso_case_data 
 static int64_t choose_length(generator *g, const iso_case *test, int64_t s, int64_t left,
                              int64_t capacity) {
   int64_t n_sequences = test->arguments.inputs[5].dims[0], length = 0;
-  if (test->batch == ISO_BATCH_DECODE)
+  bool is_last = s == n_sequences - 1;
+  if (test->batch == ISO_BATCH_DECODE || (test->batch == ISO_BATCH_SERVE && !is_last))
     length = 1;
-  else if (test->batch == ISO_BATCH_PREFILL || s == n_sequences - 1)
+  else if (test->batch == ISO_BATCH_PREFILL || is_last)
     length = (left + n_sequences - s - 1) / (n_sequences - s);
   else if (next(g) % 4 > 0)
     length = next(g) % 3 == 0 ? 1 : between(g, 0, left + 1);
