@@ -445,7 +445,7 @@ __global__ void __launch_bounds__(SPLIT_SUBGROUPS * 32,
     tile = attention_find_tile(o, blockIdx.z, tile_rows);
   else
     tile = attention_find_longest(o, blockIdx.z, tile_rows, counts[warp]);
-  bool clears = !ByTile && blockIdx.x == 0 && blockIdx.y == 0;
+  bool clears = blockIdx.x == 0 && blockIdx.y == 0;
   if (tile.sequence < 0) {
     if (clears)
       attention_clear_rows(o, blockIdx.z, gridDim.z);

@@ -11,6 +11,7 @@
 
 #include "backends/cuda/hopper/hopper.cuh"
 #include "backends/simt/attention_split.cuh"
+#include "backends/simt/fusion.h"
 
 enum {
   PROMPT_ROWS = 128, /* of queries in a block */
@@ -466,8 +467,9 @@ template <typename Cache, int Dim, bool Loops = false>
 iso_status attention_prompt_launch(iso_queue *queue, const attention_operands &o) {
   if (o.n_tokens == 0)
     return ISO_OK;
-  ISO_TRY(simt_launch_early(queue, "paged_attention.clear", attention_clear,
-                            dim3((unsigned)(o.n_tokens + 3) / 4), dim3(128), 0, o));
+  if (!Loops) /* else attention_split() clears */
+    ISO_TRY(simt_launch_early(queue, "paged_attention.clear", attention_clear,
+                              dim3((unsigned)(o.n_tokens + 3) / 4), dim3(128), 0, o));
   int64_t tiles = attention_prompt_tiles(o.n_tokens, o.n_sequences);
   if (tiles == 0)
     return ISO_OK;
@@ -484,7 +486,7 @@ iso_status attention_prompt_launch(iso_queue *queue, const attention_operands &o
 
 /* Prompts beside sequences that decode. Those whose rows one tile of attention_split.cuh holds go
  * that way, which reads their keys once for all heads and splits them; there are no more such tiles
- * than sequences. */
+ * than sequences. Both run beside each other: one is bound by memory, the other has few blocks. */
 static inline attention_split_plan attention_mixed_plan(int64_t slots, int64_t n_sequences,
                                                         int64_t n_heads, int64_t n_kv_heads,
                                                         int64_t capacity, int64_t dim) {
@@ -497,10 +499,14 @@ iso_status attention_mixed_launch(iso_queue *queue, const attention_operands &o,
   attention_operands few = o, many = o;
   few.most_rows = plan.tile_rows;
   many.least_rows = plan.tile_rows + 1;
+  ISO_TRY(simt_fork(queue, 1));
+  simt_enter_lane(queue, 0);
   iso_status status = attention_prompt_launch<Prompt, Dim, true>(queue, many);
-  if (status != ISO_OK)
-    return status;
-  return attention_split_launch<Split, Dim, true>(queue, few, plan, workspace);
+  simt_leave_lane(queue);
+  if (status == ISO_OK)
+    status = attention_split_launch<Split, Dim, true>(queue, few, plan, workspace);
+  iso_status joined = simt_join(queue, 1);
+  return status != ISO_OK ? status : joined;
 }
 
 #endif
