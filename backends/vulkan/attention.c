@@ -2,6 +2,7 @@
 #include "backends/vulkan/fusion.h"
 #include "backends/vulkan/ops.h"
 #include <math.h>
+#include <string.h>
 
 enum {
   WRITE_WORKGROUP = 32,
@@ -70,14 +71,14 @@ typedef struct attention_tiling {
   uint64_t n_groups;
 } attention_tiling;
 
-/* Cuts contexts up until there are `wanted` workgroups. */
-static void plan_splits(const iso_op_arguments *arguments, uint32_t wanted,
+/* Cuts contexts up until there are `wanted` workgroups, or parts have `least` positions. */
+static void plan_splits(const iso_op_arguments *arguments, uint32_t wanted, uint32_t least,
                         attention_tiling *tiling) {
   const iso_tensor *q = &arguments->inputs[Q], *k = &arguments->inputs[K_CACHE];
   uint64_t n_blocks = (uint64_t)arguments->inputs[BLOCK_TABLE].dims[1];
   uint64_t n_groups = (uint64_t)vulkan_ceil_div((uint64_t)q->dims[0], tiling->n_tokens) *
                       (uint64_t)k->dims[1] * tiling->n_chunks;
-  uint64_t most = vulkan_ceil_div(n_blocks * (uint64_t)k->dims[2], 4 * tiling->positions);
+  uint64_t most = vulkan_ceil_div(n_blocks * (uint64_t)k->dims[2], least);
   uint64_t splits = n_groups ? wanted / n_groups : 1;
   splits = splits < most ? splits : most;
   tiling->n_splits = splits < 1 ? 1 : splits > MAX_SPLITS ? MAX_SPLITS : (uint32_t)splits;
@@ -96,7 +97,7 @@ static attention_tiling plan_tiling(const iso_op_arguments *arguments) {
   if (q->dims[0] > 2 * table->dims[0]) /* prefill: sequences have many tokens */
     tiling.n_tokens = most_rows / tiling.chunk;
   tiling.n_chunks = vulkan_ceil_div(group, tiling.chunk);
-  plan_splits(arguments, WANTED_GROUPS, &tiling);
+  plan_splits(arguments, WANTED_GROUPS, 4 * tiling.positions, &tiling);
   return tiling;
 }
 
@@ -154,6 +155,12 @@ typedef struct attention_push {
 
 static const uint32_t ATTENTION_PUSH_BYTES = offsetof(attention_push, soft_cap) + sizeof(float);
 
+static float scale_of(const iso_op_arguments *arguments) {
+  const iso_paged_attention_attributes *attributes = arguments->attributes;
+  return attributes->scale != 0 ? attributes->scale
+                                : 1 / sqrtf((float)arguments->inputs[K_CACHE].dims[3]);
+}
+
 static attention_push describe(const iso_op_arguments *arguments, uint32_t n_splits) {
   const iso_paged_attention_attributes *attributes = arguments->attributes;
   const iso_tensor *inputs = arguments->inputs, *q = &inputs[Q], *k = &inputs[K_CACHE];
@@ -170,8 +177,7 @@ static attention_push describe(const iso_op_arguments *arguments, uint32_t n_spl
                          .n_blocks = (uint32_t)inputs[BLOCK_TABLE].dims[1],
                          .window = attributes->window,
                          .n_splits = n_splits,
-                         .scale = attributes->scale != 0 ? attributes->scale
-                                                         : 1 / sqrtf((float)k->dims[3]),
+                         .scale = scale_of(arguments),
                          .soft_cap = attributes->soft_cap};
   if (arguments->n_inputs > ALIBI_SLOPES)
     push.slopes = vulkan_address(&inputs[ALIBI_SLOPES]);
@@ -202,15 +208,21 @@ static bool fits_one(const iso_device *device, const iso_op_arguments *arguments
          arguments->inputs[BLOCK_TABLE].dims[0] > 0 && is_vector_cache(k) && is_vector_cache(v);
 }
 
+/* Of paged_attention_one.comp, in parts of at least so many positions. */
+static attention_tiling plan_one(const iso_op_arguments *arguments, uint32_t least) {
+  uint32_t group = (uint32_t)(arguments->inputs[Q].dims[1] / arguments->inputs[K_CACHE].dims[1]);
+  attention_tiling tiling = {
+      .chunk = group < ONE_CHUNK ? group : ONE_CHUNK, .positions = ONE_POSITIONS, .n_tokens = 1};
+  tiling.n_chunks = vulkan_ceil_div(group, tiling.chunk);
+  plan_splits(arguments, WANTED_GROUPS, least, &tiling);
+  return tiling;
+}
+
 static iso_status attend_one(iso_queue *queue, const iso_op_arguments *arguments) {
   const iso_paged_attention_attributes *attributes = arguments->attributes;
   const iso_tensor *q = &arguments->inputs[Q], *k = &arguments->inputs[K_CACHE];
   const iso_tensor *v = &arguments->inputs[V_CACHE], *y = &arguments->outputs[0];
-  uint32_t group = (uint32_t)(q->dims[1] / k->dims[1]);
-  attention_tiling tiling = {
-      .chunk = group < ONE_CHUNK ? group : ONE_CHUNK, .positions = ONE_POSITIONS, .n_tokens = 1};
-  tiling.n_chunks = vulkan_ceil_div(group, tiling.chunk);
-  plan_splits(arguments, WANTED_GROUPS, &tiling);
+  attention_tiling tiling = plan_one(arguments, 4 * ONE_POSITIONS);
   vulkan_dispatch dispatch = {
       .shader = VULKAN_SHADER_paged_attention_one,
       .constants = {WORKGROUP, vulkan_type_of(q), vulkan_type_of(y), cache_type_of(k),
@@ -220,7 +232,117 @@ static iso_status attend_one(iso_queue *queue, const iso_op_arguments *arguments
   return attend(queue, arguments, &tiling, &dispatch);
 }
 
-VULKAN_LAUNCH(vulkan_paged_attention) {
+/* ---- One token, from rope on ------------------------------------------------------------------
+ */
+
+typedef struct rope_attention_push {
+  uint64_t first_row, first_integer, frequencies, k_cache, v_cache, parts, arrivals;
+  uint32_t q, k, v, turned_q, turned_k, y;
+  uint32_t positions, slots, block_table, query_start, query_length, context_length;
+  uint32_t n_blocks, n_slots, window, n_splits;
+} rope_attention_push;
+
+/* Tells addresses by the words between the lowest of them and each. False where one is too far. */
+static bool tell_near(const uint64_t *addresses, uint32_t n, uint64_t *out_first, uint32_t *out) {
+  *out_first = addresses[0];
+  for (uint32_t i = 1; i < n; i++)
+    *out_first = addresses[i] < *out_first ? addresses[i] : *out_first;
+  for (uint32_t i = 0; i < n; i++) {
+    uint64_t distance = addresses[i] - *out_first;
+    if (distance % 4 != 0 || distance / 4 > UINT32_MAX)
+      return false;
+    out[i] = (uint32_t)(distance / 4);
+  }
+  return true;
+}
+
+static bool describe_rope(const iso_op_arguments *rope_q, const iso_op_arguments *rope_k,
+                          const iso_op_arguments *write, const iso_op_arguments *attention,
+                          rope_attention_push *out_push) {
+  const iso_tensor *inputs = attention->inputs, *k_cache = &inputs[K_CACHE];
+  uint64_t rows[] = {
+      vulkan_address(&rope_q->inputs[0]),  vulkan_address(&rope_k->inputs[0]),
+      vulkan_address(&write->inputs[1]),   vulkan_address(&rope_q->outputs[0]),
+      vulkan_address(&rope_k->outputs[0]), vulkan_address(&attention->outputs[0]),
+  };
+  uint64_t integers[] = {
+      vulkan_address(&rope_q->inputs[1]),    vulkan_address(&write->inputs[2]),
+      vulkan_address(&inputs[BLOCK_TABLE]),  vulkan_address(&inputs[QUERY_START]),
+      vulkan_address(&inputs[QUERY_LENGTH]), vulkan_address(&inputs[CONTEXT_LENGTH]),
+  };
+  const iso_paged_attention_attributes *attributes = attention->attributes;
+  *out_push = (rope_attention_push){.frequencies = vulkan_address(&rope_q->inputs[2]),
+                                    .k_cache = vulkan_address(k_cache),
+                                    .v_cache = vulkan_address(&inputs[V_CACHE]),
+                                    .n_blocks = (uint32_t)inputs[BLOCK_TABLE].dims[1],
+                                    .n_slots = (uint32_t)(k_cache->dims[0] * k_cache->dims[2]),
+                                    .window = attributes->window};
+  return tell_near(rows, 6, &out_push->first_row, &out_push->q) &&
+         tell_near(integers, 6, &out_push->first_integer, &out_push->positions);
+}
+
+static uint32_t bits_of(float value) {
+  uint32_t bits;
+  memcpy(&bits, &value, sizeof bits);
+  return bits;
+}
+
+static iso_status attend_alone(iso_queue *queue, const iso_op_arguments *arguments);
+
+/* Parts of all heads, and a counter for each workgroup's heads where there are several parts. */
+_Static_assert(WANTED_GROUPS *ONE_CHUNK *(MAX_HEAD_DIM + 2) * sizeof(float) <= VULKAN_PARTS_BYTES &&
+                   WANTED_GROUPS / 2 <= VULKAN_ARRIVALS,
+               "room for all parts");
+
+iso_status vulkan_launch_rope_attention(iso_queue *queue, const iso_op_arguments *rope_q,
+                                        const iso_op_arguments *rope_k,
+                                        const iso_op_arguments *write,
+                                        const iso_op_arguments *attention) {
+  const iso_device *device = vulkan_queue_device(queue);
+  const iso_rope_attributes *rope = rope_q->attributes;
+  const iso_paged_attention_attributes *attributes = attention->attributes;
+  const iso_tensor *q = &attention->inputs[Q], *k = &attention->inputs[K_CACHE];
+  /* To join parts takes no dispatch here, so they may be short. */
+  attention_tiling tiling = plan_one(attention, ONE_POSITIONS);
+  rope_attention_push push;
+  bool writes_once = tiling.n_chunks == 1 ||
+                     vulkan_address(&rope_k->inputs[0]) != vulkan_address(&rope_k->outputs[0]);
+  if (!fits_one(device, attention) || !writes_once || !vulkan_queue_arrivals(queue) ||
+      !describe_rope(rope_q, rope_k, write, attention, &push)) {
+    ISO_TRY(vulkan_launch_rope_kv_write(queue, rope_q, rope_k, write));
+    return attend_alone(queue, attention);
+  }
+  const uint64_t counters = VULKAN_ARRIVALS * sizeof(uint32_t);
+  push.arrivals = vulkan_queue_arrivals(queue);
+  push.parts = push.arrivals + counters;
+  push.n_splits = tiling.n_splits;
+  vulkan_access accesses[4 * VULKAN_MAX_ACCESSES + 1];
+  uint32_t n = vulkan_accesses_of(rope_q, accesses);
+  n += vulkan_accesses_of(rope_k, accesses + n);
+  n += vulkan_accesses_of(write, accesses + n);
+  n += vulkan_accesses_of(attention, accesses + n);
+  accesses[n++] = (vulkan_access){push.arrivals, counters + VULKAN_PARTS_BYTES, true};
+  vulkan_dispatch dispatch = {
+      .shader = VULKAN_SHADER_rope_attention,
+      .constants = {WORKGROUP, vulkan_type_of(q), vulkan_type_of(&attention->outputs[0]),
+                    cache_type_of(k), cache_type_of(&attention->inputs[V_CACHE]),
+                    (uint32_t)k->dims[3], (uint32_t)q->dims[1], (uint32_t)k->dims[1],
+                    (uint32_t)k->dims[2], tiling.chunk, attributes->causal, rope->interleaved,
+                    (uint32_t)rope_q->inputs[2].dims[0], bits_of(rope->magnitude),
+                    bits_of(scale_of(attention)), bits_of(attributes->soft_cap)},
+      .n_constants = 16,
+      .push = &push,
+      .push_bytes = sizeof push,
+      .accesses = accesses,
+      .n_accesses = n};
+  vulkan_split_groups(tiling.n_groups, dispatch.groups);
+  return vulkan_enqueue(queue, &dispatch);
+}
+
+/* ---- Any number of tokens ----------------------------------------------------------------------
+ */
+
+static VULKAN_LAUNCH(attend_alone) {
   const iso_paged_attention_attributes *attributes = arguments->attributes;
   const iso_tensor *q = &arguments->inputs[Q], *k = &arguments->inputs[K_CACHE];
   const iso_tensor *v = &arguments->inputs[V_CACHE], *y = &arguments->outputs[0];
@@ -238,6 +360,8 @@ VULKAN_LAUNCH(vulkan_paged_attention) {
   return attend(queue, arguments, &tiling, &dispatch);
 }
 
+VULKAN_LAUNCH(vulkan_paged_attention) { return vulkan_defer(queue, arguments, attend_alone); }
+
 /* ---- Prompts on matrix units ----------------------------------------------------------------- */
 
 static attention_tiling plan_matrix_tiling(const iso_op_arguments *arguments) {
@@ -246,7 +370,7 @@ static attention_tiling plan_matrix_tiling(const iso_op_arguments *arguments) {
                              .positions = MATRIX_POSITIONS};
   tiling.n_tokens = MATRIX_ROWS / tiling.chunk;
   tiling.n_chunks = vulkan_ceil_div(group, tiling.chunk);
-  plan_splits(arguments, MATRIX_GROUPS, &tiling);
+  plan_splits(arguments, MATRIX_GROUPS, 4 * tiling.positions, &tiling);
   return tiling;
 }
 

@@ -114,6 +114,21 @@ static bool rope_is_simple(const iso_op_arguments *rope) {
          rope->inputs[0].scheme == rope->outputs[0].scheme;
 }
 
+/* Attention of the one token that is rotated and written. */
+static bool attention_joins(const vulkan_deferred *deferred, const iso_op_arguments *op) {
+  enum { Q, K_CACHE, V_CACHE, BLOCK_TABLE, ALIBI_SLOPES = 7 };
+  const iso_tensor *q = &held(deferred, 0)->outputs[0], *y = &op->outputs[0];
+  const iso_op_arguments *write = held(deferred, 2);
+  const iso_tensor *k = &held(deferred, 1)->inputs[0], *turned_k = &held(deferred, 1)->outputs[0];
+  const iso_tensor *old_q = &held(deferred, 0)->inputs[0], *v = &write->inputs[1];
+  /* Its output may lie where the queries did, which are read before, but on nothing else. */
+  return is_same(&op->inputs[Q], q) && is_same(&op->inputs[K_CACHE], &write->inputs[3]) &&
+         is_same(&op->inputs[V_CACHE], &write->inputs[4]) && op->inputs[BLOCK_TABLE].dims[0] == 1 &&
+         (op->n_inputs <= ALIBI_SLOPES || op->inputs[ALIBI_SLOPES].n_dims == 0) && is_dense(y) &&
+         y->scheme == q->scheme && is_apart(y, q) && is_apart(y, k) && is_apart(y, v) &&
+         is_apart(y, turned_k) && (is_apart(y, old_q) || is_same(y, old_q));
+}
+
 static bool extends_rope(const vulkan_deferred *deferred, const iso_op_arguments *op) {
   const iso_op_arguments *first = held(deferred, 0);
   if (op->op == ISO_OP_ROPE && deferred->count == 1) {
@@ -125,6 +140,8 @@ static bool extends_rope(const vulkan_deferred *deferred, const iso_op_arguments
            a->magnitude == b->magnitude && is_apart(&op->inputs[0], &first->outputs[0]) &&
            is_apart_from_all(&op->outputs[0], deferred);
   }
+  if (op->op == ISO_OP_PAGED_ATTENTION && deferred->count == 3)
+    return attention_joins(deferred, op);
   if (op->op != ISO_OP_KV_WRITE || deferred->count != 2)
     return false;
   const iso_tensor *v = &op->inputs[1];
@@ -194,6 +211,9 @@ iso_status vulkan_flush_deferred(iso_queue *queue) {
   for (uint32_t i = 0; i < count; i++)
     deferred->ops[i].arguments.attributes = deferred->ops[i].attributes;
   iso_op first = held(deferred, 0)->op, last = held(deferred, count - 1)->op;
+  if (first == ISO_OP_ROPE && last == ISO_OP_PAGED_ATTENTION)
+    return vulkan_launch_rope_attention(queue, held(deferred, 0), held(deferred, 1),
+                                        held(deferred, 2), held(deferred, 3));
   if (first == ISO_OP_ROPE && last == ISO_OP_KV_WRITE)
     return vulkan_launch_rope_kv_write(queue, held(deferred, 0), held(deferred, 1),
                                        held(deferred, 2));
@@ -203,6 +223,12 @@ iso_status vulkan_flush_deferred(iso_queue *queue) {
   for (uint32_t i = 0; i < count && status == ISO_OK; i++)
     status = deferred->ops[i].launch(queue, held(deferred, i));
   return status;
+}
+
+/* Whether an op ends its pattern. */
+static bool nothing_follows(const iso_op_arguments *op) {
+  return op->op == ISO_OP_ADD || op->op == ISO_OP_GLU || op->op == ISO_OP_PAGED_ATTENTION ||
+         (op->op == ISO_OP_KV_WRITE && op->inputs[0].dims[0] != 1);
 }
 
 iso_status vulkan_defer(iso_queue *queue, const iso_op_arguments *arguments, vulkan_launch launch) {
@@ -216,7 +242,5 @@ iso_status vulkan_defer(iso_queue *queue, const iso_op_arguments *arguments, vul
       return launch(queue, arguments);
   }
   hold_back(deferred, arguments, launch);
-  bool is_last = joins && (arguments->op == ISO_OP_ADD || arguments->op == ISO_OP_GLU ||
-                           arguments->op == ISO_OP_KV_WRITE);
-  return is_last ? vulkan_flush_deferred(queue) : ISO_OK;
+  return joins && nothing_follows(arguments) ? vulkan_flush_deferred(queue) : ISO_OK;
 }

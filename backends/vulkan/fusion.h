@@ -2,10 +2,11 @@
  *
  * A queue holds an op back while it may be part of a known pattern. Whatever is enqueued next
  * joins it, or is enqueued behind what was held back. Every output of every op is written, so
- * nobody can tell but by the clock and by roundings that are left out. Two patterns:
+ * nobody can tell but by the clock and by roundings that are left out. Three patterns:
  *
  *     [rms_norm] matmul{1,3} [add | glu]    of one row of activations (matmul_one.comp)
  *     rope rope kv_write                    of any number of tokens (rope_kv_write.comp)
+ *     rope rope kv_write paged_attention    of one token (paged_attention_one.comp)
  *
  * ISOMER_FUSION=0 turns it off. */
 #ifndef ISOMER_VULKAN_FUSION_H
@@ -53,5 +54,11 @@ iso_status vulkan_launch_product(iso_queue *queue, const vulkan_product *product
 iso_status vulkan_launch_rope_kv_write(iso_queue *queue, const iso_op_arguments *rope_q,
                                        const iso_op_arguments *rope_k,
                                        const iso_op_arguments *write);
+/* The same and the paged_attention behind, by one dispatch where the device and the operands allow.
+ */
+iso_status vulkan_launch_rope_attention(iso_queue *queue, const iso_op_arguments *rope_q,
+                                        const iso_op_arguments *rope_k,
+                                        const iso_op_arguments *write,
+                                        const iso_op_arguments *attention);
 
 #endif

@@ -44,6 +44,10 @@ uint64_t vulkan_queue_scratch(iso_queue *queue, uint64_t bytes) {
   return queue->scratch[queue->n_scratch++]->address;
 }
 
+uint64_t vulkan_queue_arrivals(iso_queue *queue) {
+  return queue->arrivals ? queue->arrivals->address : 0;
+}
+
 /* ---- Command buffers ------------------------------------------------------------------------ */
 
 static iso_status begin(iso_queue *queue, VkCommandBuffer commands, VkCommandBufferUsageFlags use) {
@@ -273,6 +277,8 @@ static void queue_destroy(iso_queue *queue) {
     vulkan_memory_table.free(queue->device, queue->staging);
   for (uint32_t i = 0; i < queue->n_scratch; i++)
     vulkan_memory_table.free(queue->device, queue->scratch[i]);
+  if (queue->arrivals)
+    vulkan_memory_table.free(queue->device, queue->arrivals);
   if (!queue->device->is_hung)
     api->vkDestroyCommandPool(queue->device->handle, queue->pool, NULL);
   vulkan_timeline_destroy(queue->device, &queue->timeline);
@@ -290,7 +296,11 @@ static iso_status build(iso_queue *queue) {
   ISO_TRY(vulkan_timeline_create(device, &queue->timeline));
   for (uint32_t i = 0; i < VULKAN_SLOTS; i++)
     ISO_TRY(allocate_commands(queue, &queue->slots[i].commands));
-  return ISO_OK;
+  uint64_t counters = VULKAN_ARRIVALS * sizeof(uint32_t), bytes = counters + VULKAN_PARTS_BYTES;
+  if (queue->deferred.is_off || bytes > device->facts.largest_allocation_bytes)
+    return ISO_OK;
+  ISO_TRY(vulkan_memory_table.alloc(device, ISO_MEMORY_DEVICE, bytes, &queue->arrivals));
+  return vulkan_queue_fill(queue, queue->arrivals, 0, counters, 0);
 }
 
 static iso_status queue_create(iso_device *device, iso_queue **out_queue) {

@@ -38,6 +38,7 @@ struct iso_queue {
   iso_buffer *staging;
   iso_buffer *scratch[VULKAN_SCRATCH]; /* recordings may still use all of them */
   uint32_t n_scratch;
+  iso_buffer *arrivals;
   vulkan_deferred deferred;
   vulkan_converted converted;
 };

@@ -175,6 +175,13 @@ iso_device *vulkan_queue_device(const iso_queue *queue);
 /* A mapped buffer of at least `bytes`, which the queue keeps; whoever uses it waits for the end of
  * that before returning. */
 iso_status vulkan_queue_staging(iso_queue *queue, uint64_t bytes, iso_buffer **out_buffer);
+/* Where the workgroups of one dispatch meet: VULKAN_ARRIVALS counters, all zero, and behind them
+ * VULKAN_PARTS_BYTES for what they leave one another. A dispatch that uses it sets the counters
+ * back to zero, and lists all of it among its accesses. Not the plan's workspace, which may lie
+ * where operands of ops lay that are done by the same dispatch. 0 where ops are not fused, or no
+ * allocation may be so large. */
+enum { VULKAN_ARRIVALS = 256, VULKAN_PARTS_BYTES = 2113536 };
+uint64_t vulkan_queue_arrivals(iso_queue *queue);
 
 /* ---- Arguments ---------------------------------------------------------------------------- */
 

@@ -180,6 +180,17 @@ class Halves(unittest.TestCase):
 
 
 class Models(unittest.TestCase):
+    def test_a_long_answer(self):
+        """Steps of one token rotate, write and attend by one dispatch, whose workgroups join the
+        parts of the context that they see."""
+        for name in ("llama-gguf/model.gguf", "mistral-window", "gemma3"):
+            with self.subTest(name):
+                done = run("verify", os.path.join(MODELS, name), "--devices", "cpu,vulkan:0",
+                           "-n", "100", "-t", "2", "--json")
+                greedy = json.loads(done.stdout)["devices"][1]["greedy"]
+                self.assertNotIn("first_difference", greedy)
+                self.assertGreater(greedy["tokens"], 64)
+
     def test_every_architecture(self):
         for name in sorted(os.listdir(MODELS)):
             path = os.path.join(MODELS, name)

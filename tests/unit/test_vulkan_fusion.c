@@ -40,6 +40,15 @@ iso_status vulkan_launch_rope_kv_write(iso_queue *queue, const iso_op_arguments 
   return ISO_OK;
 }
 
+iso_status vulkan_launch_rope_attention(iso_queue *queue, const iso_op_arguments *rope_q,
+                                        const iso_op_arguments *rope_k,
+                                        const iso_op_arguments *write,
+                                        const iso_op_arguments *attention) {
+  (void)queue, (void)rope_q, (void)rope_k, (void)write, (void)attention;
+  note("[rope rope write attention] ");
+  return ISO_OK;
+}
+
 static iso_status alone(iso_queue *queue, const iso_op_arguments *arguments) {
   (void)queue;
   note(iso_op_get_info(arguments->op)->name);
@@ -99,6 +108,24 @@ static void kv_write(uint64_t k, uint64_t v) {
                                 .outputs = {heads(60), heads(61)},
                                 .attributes = &norm_attributes};
   assert_int_equal(vulkan_defer(NULL, &arguments, alone), ISO_OK);
+}
+
+/* Of `n_sequences` with the caches that kv_write() writes. */
+static void attention(uint64_t q, uint64_t y, int64_t n_sequences) {
+  iso_op_arguments arguments = {.op = ISO_OP_PAGED_ATTENTION,
+                                .n_inputs = 7,
+                                .n_outputs = 1,
+                                .inputs = {heads(q), heads(60), heads(61), rows(93, n_sequences),
+                                           rows(94, 1), rows(95, 1), rows(96, 1)},
+                                .outputs = {heads(y)},
+                                .attributes = &norm_attributes};
+  assert_int_equal(vulkan_defer(NULL, &arguments, alone), ISO_OK);
+}
+
+static void rotate_and_write(void) {
+  rope(2, 5);
+  rope(3, 6);
+  kv_write(6, 4);
 }
 
 static void matmul(uint64_t x, uint64_t y) {
@@ -168,6 +195,28 @@ static void test_overlaps(void **state) {
   expect("rope rope kv_write ");
 }
 
+/* Attention of the token that was written, its rows where the queries were or apart from all. */
+static void test_attention(void **state) {
+  (void)state;
+  rotate_and_write();
+  attention(5, 2, 1);
+  expect("[rope rope write attention] ");
+  rotate_and_write();
+  attention(5, 7, 1);
+  expect("[rope rope write attention] ");
+  rotate_and_write();
+  attention(7, 8, 1); /* of other queries */
+  expect("[rope rope write] paged_attention ");
+  rotate_and_write();
+  attention(5, 7, 2); /* of one of several sequences */
+  expect("[rope rope write] paged_attention ");
+  for (uint64_t place = 3; place < 7; place++) { /* over keys, values or what is rotated */
+    rotate_and_write();
+    attention(5, place, 1);
+    expect("[rope rope write] paged_attention ");
+  }
+}
+
 static void test_off(void **state) {
   (void)state;
   deferred.is_off = true;
@@ -180,7 +229,8 @@ static void test_off(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_decode_step),
                                      cmocka_unit_test(test_strangers),
-                                     cmocka_unit_test(test_overlaps), cmocka_unit_test(test_off)};
+                                     cmocka_unit_test(test_overlaps),
+                                     cmocka_unit_test(test_attention), cmocka_unit_test(test_off)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
 #else

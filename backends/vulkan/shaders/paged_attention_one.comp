@@ -4,7 +4,11 @@
  * A workgroup takes a token, CHUNK query heads that share one key head, and one of n_splits parts
  * of what they see. LANES invocations next to each other hold eight elements of the head each and
  * take a position at a time, AT_ONCE of them under way; each such group keeps its own running
- * maxima and sums (arXiv:1805.02867), which are brought together at the end. */
+ * maxima and sums (arXiv:1805.02867), which are brought together at the end.
+ *
+ * With ROPE, of the one token of one sequence: rope of its queries and its key and kv_write are done
+ * here as well, and the workgroup of a head that is done last joins the parts of the context. It
+ * alone writes rows of activations, since the others may still read what lay there before. */
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #extension GL_KHR_shader_subgroup_shuffle : require
@@ -26,6 +30,14 @@ layout(constant_id = 8) const uint PAGE_SIZE = 16;
 layout(constant_id = 9) const uint CHUNK = 1;
 layout(constant_id = 10) const uint IS_CAUSAL = 1;
 
+const uint GROUP = N_HEADS / N_KV_HEADS, N_CHUNKS = (GROUP + CHUNK - 1) / CHUNK;
+
+#ifdef ROPE
+#include "rope_one.glsl"
+#else
+#define Parts Floats
+#define n_parts n_splits
+
 /* As in paged_attention.comp. */
 layout(push_constant) uniform Push {
   Rows q, y;
@@ -33,8 +45,8 @@ layout(push_constant) uniform Push {
   uint n_tokens, n_sequences, n_blocks, window, n_splits;
   float scale, soft_cap;
 };
+#endif
 
-const uint GROUP = N_HEADS / N_KV_HEADS, N_CHUNKS = (GROUP + CHUNK - 1) / CHUNK;
 const uint LANES = HEAD_DIM / 8, N_TEAMS = WORKGROUP / LANES, QUADS = HEAD_DIM / 4;
 const uint AT_ONCE = 4;
 
@@ -71,21 +83,25 @@ void decode_raw(uint64_t row, uvec4 raw, uint octet, uint type, out vec4 low, ou
 
 void store_quad(uint token, uint head, uint split, uint quad, float maximum, float total,
                 vec4 value) {
-  if (n_splits == 1) {
+  if (n_parts == 1) {
+#ifdef ROPE
+    uint64_t row = head_row(y_at, head);
+#else
     uint64_t row = row_of(y, token * N_HEADS + head, N_HEADS);
+#endif
     value = total > 0.0 ? value / total : vec4(0);
     for (uint e = 0; e < 4; e++)
       store_element(row, 4 * quad + e, TYPE_Y, value[e]);
     return;
   }
   uint64_t part =
-      parts + uint64_t((token * N_HEADS + head) * n_splits + split) * ((HEAD_DIM + 2) * 4);
+      parts + uint64_t((token * N_HEADS + head) * n_parts + split) * ((HEAD_DIM + 2) * 4);
   if (quad == 0) {
-    Floats(part).v[0] = maximum;
-    Floats(part).v[1] = total;
+    Parts(part).v[0] = maximum;
+    Parts(part).v[1] = total;
   }
   for (uint e = 0; e < 4; e++)
-    Floats(part).v[2 + 4 * quad + e] = value[e];
+    Parts(part).v[2 + 4 * quad + e] = value[e];
 }
 
 void main() {
@@ -99,12 +115,24 @@ void main() {
   uint team = id / LANES, octet = id % LANES;
   vec4 q_low[CHUNK], q_high[CHUNK], low[CHUNK], high[CHUNK];
   float largest[CHUNK], totals[CHUNK];
+#ifdef ROPE
+  int context_ahead = Ints(context_length).v[0], slot_ahead = Ints(first_integer).v[slots_at];
+  turn_heads(kv_head, chunk, float(Ints(first_integer).v[positions_at]));
+  int64_t slot = slot_row(kv_head, slot_ahead);
+  if (split == 0 && chunk == 0 && slot >= 0)
+    write_cache(slot);
+#endif
   [[unroll]] for (uint j = 0; j < CHUNK; j++) {
+#ifdef ROPE
+    q_low[j] = own_four(j, 2 * octet);
+    q_high[j] = own_four(j, 2 * octet + 1);
+#else
     uint64_t from = row_of(q, token * N_HEADS + min(head_of(kv_head, chunk, j), N_HEADS - 1), N_HEADS);
     for (uint e = 0; e < 4; e++) {
       q_low[j][e] = load_element(from, 8 * octet + e, TYPE_Q);
       q_high[j][e] = load_element(from, 8 * octet + 4 + e, TYPE_Q);
     }
+#endif
     low[j] = high[j] = vec4(0);
     largest[j] = -INFINITY;
     totals[j] = 0;
@@ -120,17 +148,31 @@ void main() {
   uint begin = 0, end = 0;
   int position = 0;
   if (is_found) {
+#ifdef ROPE
+    int context = context_ahead;
+#else
     int context = Ints(context_length).v[sequence];
+#endif
     position = context - n + int(token) - start;
     uint from = window != 0 && position >= int(window) ? uint(position) - window + 1 : 0;
     uint to = IS_CAUSAL != 0 ? uint(position) + 1 : uint(context);
-    uint length = (to - from + n_splits - 1) / n_splits;
+#ifdef ROPE
+    choose_parts(to - from);
+#endif
+    uint length = (to - from + n_parts - 1) / n_parts;
     begin = from + split * length;
     end = min(to, begin + length);
   }
+#ifdef ROPE
+  if (split >= n_parts)
+    return;
+#endif
   for (uint p0 = begin + team; p0 - team < end; p0 += N_TEAMS * AT_ONCE) {
     uvec4 raw_keys[AT_ONCE], raw_values[AT_ONCE];
     uint64_t keys[AT_ONCE], values[AT_ONCE];
+#ifdef ROPE
+    bool is_own[AT_ONCE]; /* written by this dispatch */
+#endif
     [[unroll]] for (uint u = 0; u < AT_ONCE; u++) {
       uint p = min(p0 + u * N_TEAMS, end - 1);
       uint page = uint(Ints(block_table).v[sequence * n_blocks + p / PAGE_SIZE]);
@@ -139,12 +181,21 @@ void main() {
       values[u] = v_cache + row * cache_row_bytes(TYPE_V, HEAD_DIM);
       raw_keys[u] = load_raw(keys[u], octet, TYPE_K);
       raw_values[u] = load_raw(values[u], octet, TYPE_V);
+#ifdef ROPE
+      is_own[u] = int64_t(row) == slot;
+#endif
     }
     float scores[AT_ONCE][CHUNK];
     [[unroll]] for (uint u = 0; u < AT_ONCE; u++) {
       uint p = p0 + u * N_TEAMS;
       vec4 key_low, key_high;
       decode_raw(keys[u], raw_keys[u], octet, TYPE_K, key_low, key_high);
+#ifdef ROPE
+      if (is_own[u]) {
+        key_low = as_cached(own_four(CHUNK, 2 * octet), TYPE_K);
+        key_high = as_cached(own_four(CHUNK, 2 * octet + 1), TYPE_K);
+      }
+#endif
       [[unroll]] for (uint j = 0; j < CHUNK; j++) {
         float score = dot(q_low[j], key_low) + dot(q_high[j], key_high);
         for (uint step = LANES / 2; step > 0; step /= 2)
@@ -152,9 +203,11 @@ void main() {
         score *= scale;
         if (soft_cap > 0.0)
           score = soft_cap * tanh_of(score / soft_cap);
+#ifndef ROPE
         if (slopes != 0)
           score += Floats(slopes).v[min(head_of(kv_head, chunk, j), N_HEADS - 1)] *
                    float(int(p) - position);
+#endif
         scores[u][j] = p < end ? score : -INFINITY;
       }
     }
@@ -175,6 +228,12 @@ void main() {
     [[unroll]] for (uint u = 0; u < AT_ONCE; u++) {
       vec4 value_low, value_high;
       decode_raw(values[u], raw_values[u], octet, TYPE_V, value_low, value_high);
+#ifdef ROPE
+      if (is_own[u]) {
+        value_low = as_cached(own_four(CHUNK + 1, 2 * octet), TYPE_V);
+        value_high = as_cached(own_four(CHUNK + 1, 2 * octet + 1), TYPE_V);
+      }
+#endif
       if (p0 + u * N_TEAMS < end)
         [[unroll]] for (uint j = 0; j < CHUNK; j++) {
           low[j] += scores[u][j] * value_low;
@@ -204,4 +263,11 @@ void main() {
     if (has_head(chunk, j))
       store_quad(token, head_of(kv_head, chunk, j), split, quad, most, total, sum);
   }
+#ifdef ROPE
+  if (is_last(kv_head * N_CHUNKS + chunk)) {
+    write_turned(kv_head, chunk);
+    if (n_parts > 1)
+      join_parts(kv_head, chunk);
+  }
+#endif
 }
