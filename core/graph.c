@@ -377,9 +377,13 @@ static iso_value end_view(iso_graph *graph, iso_status status, const char *kind,
 static iso_status reshape(iso_graph *graph, iso_value source, const iso_shape *shape,
                           iso_value *out_value) {
   ISO_TRY(check_source(graph, source));
+  if (shape->n_dims < 1 || shape->n_dims > ISO_MAX_DIMS)
+    return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "a tensor of %u dimensions, 1 to %d can be",
+                    shape->n_dims, ISO_MAX_DIMS);
   iso_value_info from = graph->values[source];
   uint32_t shared = shared_dims(&from.shape, shape);
-  bool splits_last = shared == from.shape.n_dims - 1;
+  /* Into one or more: a last dimension of one element that is dropped leaves rows that are apart. */
+  bool splits_last = shared == from.shape.n_dims - 1 && shared < shape->n_dims;
   char texts[2][128];
   if (!same_count(&from.shape, shape, shared))
     return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "%s has other elements than %s",

@@ -232,6 +232,17 @@ static void test_views(void **state) {
   iso_graph_reshape(g, iso_graph_columns(g, x, 0, 32), shape2(T(8), N(64)));
   assert_fails(g, ISO_ERROR_INVALID_ARGUMENT, "strided");
 
+  /* One column, whose elements are a row apart, is no row of them. */
+  g = new_graph();
+  x = iso_graph_input(g, "x", ISO_SCHEME_F32, shape3(T(8), N(16), N(4)));
+  iso_graph_reshape(g, iso_graph_columns(g, x, 3, 1), shape2(T(8), N(16)));
+  assert_fails(g, ISO_ERROR_INVALID_ARGUMENT, "strided");
+
+  g = new_graph();
+  x = iso_graph_input(g, "x", ISO_SCHEME_F32, shape2(T(8), N(64)));
+  iso_graph_reshape(g, x, (iso_shape){ISO_MAX_DIMS + 1, {T(8), N(64), N(1), N(1)}});
+  assert_fails(g, ISO_ERROR_INVALID_ARGUMENT, "5 dimensions");
+
   const int64_t bad[][2] = {{-1, 4}, {0, 0}, {60, 5}, {65, 1}, {INT64_MAX, 2}, {1, INT64_MAX}};
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
     g = new_graph();
