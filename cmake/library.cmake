@@ -22,6 +22,8 @@ foreach(source IN LISTS ISO_SOURCES)
   if(source MATCHES "_(avx2|avx512|amx)\\.c$")
     set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS
       "${ISO_FLAGS_${CMAKE_MATCH_1}};${ISO_KERNEL_OPTIMISATION};-ffp-contract=fast")
+  elseif(ISO_SANITIZE AND source MATCHES "_baseline\\.c$")
+    set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${ISO_KERNEL_OPTIMISATION}")
   endif()
 endforeach()
 

@@ -8,6 +8,9 @@ foreach(source IN LISTS ISO_UNIT_TESTS)
   if(name MATCHES "^test_server")
     target_link_libraries(${name} PRIVATE isomer_server)
   endif()
+  if(ISO_SANITIZE AND name MATCHES "tiles") # they include the kernels
+    target_compile_options(${name} PRIVATE ${ISO_KERNEL_OPTIMISATION})
+  endif()
   if(name STREQUAL "test_engine_memory")
     target_link_options(${name} PRIVATE
       LINKER:--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup)
