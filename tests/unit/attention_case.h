@@ -110,10 +110,15 @@ static inline void attention_case(const batch *b, const shape *s,
                                   iso_scheme cache, iso_scheme to, bool alibi) {
   cpu_case job;
   attention_begin(&job, b, s, attributes, from, cache, to, alibi);
-  /* AMX's tiles round queries and weights to bf16 where the cache is, and their exponentials are
-   * within 2^-13 (attention_wide_tiles.inc), of averages of values up to 1. */
+  /* AMX's tiles round queries and weights to bf16 where the cache is, and the exponentials of many
+   * rows are within 2^-13 (attention_wide_tiles.inc), of averages of values up to 1. */
+  int32_t most_rows = 0;
+  for (int64_t q = 0; q < b->n_sequences; q++)
+    most_rows = b->rows[q] > most_rows ? b->rows[q] : most_rows;
   if (device.device->tier == ISO_CPU_TIER_AMX)
-    job.absolute = cache == ISO_SCHEME_BF16 ? 0x1p-7 : cache == ISO_SCHEME_F16 ? 0x1p-12 : 0;
+    job.absolute = cache == ISO_SCHEME_BF16                   ? 0x1p-7
+                   : cache == ISO_SCHEME_F16 && most_rows > 1 ? 0x1p-12
+                                                              : 0;
   cpu_case_run(&job, &device);
   cpu_case_end(&job);
 }
