@@ -347,8 +347,7 @@ static void choose_rows(const iso_op_arguments *arguments, int64_t rows[CHECKED_
 static double plain_rounding(const iso_op_arguments *arguments) {
   static const double F32 = 0x1p-22;
   const iso_op_info *info = iso_op_get_info(arguments->op);
-  iso_scheme stored = arguments->outputs[0].scheme;
-  double worst = stored == ISO_SCHEME_F16 ? 0x1p-11 : stored == ISO_SCHEME_BF16 ? 0x1p-8 : F32;
+  double worst = fmax(F32, iso_case_last_place(arguments->outputs[0].scheme) / 2);
   for (uint32_t i = 0; i < info->n_inputs; i++) {
     iso_scheme scheme = arguments->inputs[i].scheme;
     if (info->inputs[i].kind == ISO_OPERAND_KV && scheme != ISO_SCHEME_F32)

@@ -420,12 +420,6 @@ iso_status run(iso_queue *queue, const iso_op_arguments *arguments) {
   return multiply(queue, &op, 1);
 }
 
-iso_status run_alone(iso_queue *queue, const simt_deferred_op &op) {
-  iso_op_arguments arguments = op.arguments;
-  arguments.attributes = op.attributes;
-  return op.launch(queue, &arguments);
-}
-
 /* The glu of a group. Where the weight of the last product has rows of its own, so that nothing
  * lies in that product's scratch where they would be, codes of the glu's result do: those of the
  * next product, most likely, before which scratch is not lent again (core/plan_memory.c). */
@@ -441,7 +435,7 @@ iso_status run_glu(iso_queue *queue, const simt_deferred_op &glu, const iso_op_a
               simt_is_aligned(to, 16) && simt_is_aligned(gate, 16) && simt_is_aligned(up, 16) &&
               code_bytes + (uint64_t)l.m * 4 <= l.blas_at - l.w_at;
   if (!fits)
-    return run_alone(queue, glu);
+    return simt_launch_deferred(queue, glu);
   uint8_t *codes = aligned(simt_workspace(&last)) + l.w_at;
   float *scales = (float *)(codes + code_bytes);
   auto *attributes = (const iso_glu_attributes *)glu.attributes;

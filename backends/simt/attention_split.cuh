@@ -129,6 +129,14 @@ template <typename V, int Dim> struct split_floats {
   }
 };
 
+/* A step's rows, which lie one after another as in the cache. */
+template <int Bytes>
+__device__ __forceinline__ void split_copy_whole(const uint8_t *from, int lane, uint8_t *to) {
+#pragma unroll
+  for (int i = lane; i < Bytes / 16; i += 32)
+    mma_copy16(to + i * 16, from + i * 16);
+}
+
 /* Q8_0: rows one after another as in the cache. Codes are exact as f16; keys' scales multiply the
  * sums of their blocks, values' scales their codes, rounded to f16. */
 template <int Dim> struct split_q8_0 {
@@ -148,9 +156,7 @@ template <int Dim> struct split_q8_0 {
 
   static __device__ __forceinline__ void copy(const uint8_t *from, int64_t, int,
                                               const attention_tile &, int lane, uint8_t *to) {
-#pragma unroll
-    for (int i = lane; i < tile_bytes / 16; i += 32)
-      mma_copy16(to + i * 16, from + i * 16);
+    split_copy_whole<tile_bytes>(from, lane, to);
   }
   static __device__ __forceinline__ int query_at(int k) {
     return k / 32 * 512 + k % 16 / 4 * 16 + k % 32 / 16 * 8;
@@ -242,9 +248,7 @@ struct split_f8 {
 
   static __device__ __forceinline__ void copy(const uint8_t *from, int64_t, int,
                                               const attention_tile &, int lane, uint8_t *to) {
-#pragma unroll
-    for (int i = lane; i < tile_bytes / 16; i += 32)
-      mma_copy16(to + i * 16, from + i * 16);
+    split_copy_whole<tile_bytes>(from, lane, to);
   }
   /* Lane t of four takes elements 32 t .. of a row, 4 of them for each of 8 products. */
   static __device__ __forceinline__ int query_at(int k) {

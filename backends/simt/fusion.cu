@@ -116,6 +116,12 @@ static bool fit_beside(const simt_deferred_op *ops, uint32_t count) {
   return true;
 }
 
+iso_status simt_launch_deferred(iso_queue *queue, const simt_deferred_op &op) {
+  iso_op_arguments arguments = op.arguments;
+  arguments.attributes = op.attributes;
+  return op.launch(queue, &arguments);
+}
+
 /* The widest product is enqueued as ever, the others beside it. */
 static iso_status launch_beside(iso_queue *queue, const simt_deferred_op *ops, uint32_t count) {
   uint32_t widest = 0;
@@ -126,16 +132,12 @@ static iso_status launch_beside(iso_queue *queue, const simt_deferred_op *ops, u
   for (uint32_t i = 0, lane = 0; i < count && status == ISO_OK; i++) {
     if (i == widest)
       continue;
-    iso_op_arguments arguments = ops[i].arguments;
-    arguments.attributes = ops[i].attributes;
     simt_enter_lane(queue, lane++);
-    status = ops[i].launch(queue, &arguments);
+    status = simt_launch_deferred(queue, ops[i]);
     simt_leave_lane(queue);
   }
-  iso_op_arguments arguments = ops[widest].arguments;
-  arguments.attributes = ops[widest].attributes;
   if (status == ISO_OK)
-    status = ops[widest].launch(queue, &arguments);
+    status = simt_launch_deferred(queue, ops[widest]);
   iso_status joined = simt_join(queue, count - 1);
   return status != ISO_OK ? status : joined;
 }
@@ -231,9 +233,7 @@ static iso_status launch_first(iso_queue *queue, simt_deferred *deferred) {
   simt_deferred held = *deferred;
   deferred->count = 0; /* launching flushes: there must be nothing left to flush by then */
   const pattern *p = find_longest(held.ops, held.count);
-  iso_op_arguments alone = held.ops[0].arguments;
-  alone.attributes = held.ops[0].attributes;
-  ISO_TRY(p ? p->launch(queue, held.ops, p->n_ops) : held.ops[0].launch(queue, &alone));
+  ISO_TRY(p ? p->launch(queue, held.ops, p->n_ops) : simt_launch_deferred(queue, held.ops[0]));
   uint32_t done = p ? p->n_ops : 1;
   deferred->count = held.count - done;
   for (uint32_t i = 0; i < deferred->count; i++)

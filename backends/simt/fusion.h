@@ -38,6 +38,8 @@ iso_status simt_defer(iso_queue *queue, simt_deferred *deferred, const iso_op_ar
                       simt_launch_function launch, simt_group_function launch_group = nullptr);
 /* Enqueues what is held back. Everything else that a queue enqueues comes after this. */
 iso_status simt_flush_deferred(iso_queue *queue, simt_deferred *deferred);
+/* One op that was held back, by itself. */
+iso_status simt_launch_deferred(iso_queue *queue, const simt_deferred_op &op);
 
 /* The fused kernels; each takes the arguments of its ops in order, after its fits(). */
 bool simt_add_rms_norm_fits(const simt_deferred_op *ops, uint32_t count);

@@ -77,6 +77,10 @@ ISO_MUST_CHECK iso_status iso_expectation_complete(const iso_case *test,
                                                    iso_expectation *expectation);
 void iso_expectation_free(iso_expectation *expectation);
 
+/* A unit in the last place of values stored so, relative to them at most; of block schemes that of
+ * the f32 that they are computed in. */
+double iso_case_last_place(iso_scheme scheme);
+
 /* Compares one output of a device, laid out as the operand is. True when it conforms; else says
  * in `out_detail` (ISO_CASE_DETAIL bytes) where it differs most. */
 bool iso_case_compare(const iso_case *test, const iso_expectation *expectation, uint32_t output,

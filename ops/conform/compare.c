@@ -42,7 +42,7 @@ typedef struct tally {
   double error, deviation, other;
 } tally;
 
-static double last_place(iso_scheme scheme) {
+double iso_case_last_place(iso_scheme scheme) {
   return scheme == ISO_SCHEME_F16 ? 0x1p-10 : scheme == ISO_SCHEME_BF16 ? 0x1p-7 : 0x1p-23;
 }
 
@@ -135,7 +135,7 @@ static void limit_floats(row_check *check) {
   const float *deviation = check->output == 0 ? check->expectation->deviation : NULL;
   bool block = deviation &&
                iso_scheme_get_info(test->arguments.inputs[1].scheme)->kind == ISO_SCHEME_KIND_BLOCK;
-  double relative = last_place(check->scheme) + (block ? 0x1p-11 : 0);
+  double relative = iso_case_last_place(check->scheme) + (block ? 0x1p-11 : 0);
   double arithmetic = roundings(test) * F32_ROUNDING;
   double scale = row_scale(check);
   double row_deviation = test->arguments.op == ISO_OP_PAGED_ATTENTION
@@ -220,7 +220,7 @@ static void check_row(const row_check *check, tally *whole, verdict *out) {
     return;
   const float *deviation = check->expectation->deviation + check->row * check->n;
   const float *magnitude = check->expectation->magnitude + check->row * check->n;
-  double relative = last_place(check->scheme) + 0x1p-11;
+  double relative = iso_case_last_place(check->scheme) + 0x1p-11;
   double arithmetic = roundings(check->test) * F32_ROUNDING;
   tally sums = {.n = check->n};
   for (int64_t i = 0; i < check->n; i++) {

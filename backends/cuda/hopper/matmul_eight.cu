@@ -52,12 +52,6 @@ template <typename W> iso_status run(iso_queue *queue, const iso_op_arguments *a
   return multiply<W>(queue, &op, 1);
 }
 
-iso_status run_alone(iso_queue *queue, const simt_deferred_op &op) {
-  iso_op_arguments arguments = op.arguments;
-  arguments.attributes = op.attributes;
-  return op.launch(queue, &arguments);
-}
-
 /* What fusion.h finds around products of the same rows: the add and the rms_norm that make them,
  * the glu of two. */
 template <typename W>
@@ -67,7 +61,7 @@ iso_status run_group(iso_queue *queue, const simt_deferred_op *ops, uint32_t cou
   if (begin > 0)
     ISO_TRY(simt_add_rms_norm(queue, ops, begin));
   ISO_TRY(multiply<W>(queue, ops + begin, end - begin));
-  return end < count ? run_alone(queue, ops[end]) : ISO_OK;
+  return end < count ? simt_launch_deferred(queue, ops[end]) : ISO_OK;
 }
 
 template <typename W> iso_status launch(iso_queue *queue, const iso_op_arguments *arguments) {
