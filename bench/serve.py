@@ -317,6 +317,8 @@ def main():
     options = parser.parse_args()
     if options.chat and options.vocabulary:
         parser.error("chats are made of words: --chat and --vocabulary do not go together")
+    # Requests of a process without a client would never be sent.
+    options.processes = max(1, min(options.processes, options.requests, options.requests if options.rate else options.concurrency))
     options.output = options.output or (None if options.servers else "serve")
     if options.output:
         import plot  # says now, and not after the load, that it needs matplotlib

@@ -104,6 +104,12 @@ class Bench(unittest.TestCase):
         self.assertEqual(done.returncode, code, done.stdout + done.stderr)
         return done.stdout + done.stderr
 
+    def test_fewer_clients_than_processes(self):
+        Other.count = 5
+        shown = self.bench(self.other, "--requests", "3", "--concurrency", "1", "--processes", "4", "--lengths", "20:4")
+        self.assertRegex(shown, r"requests answered \| 3 ")
+        self.assertRegex(shown, r"failed \| 0 ")
+
     def test_two_servers_side_by_side(self):
         with tempfile.TemporaryDirectory() as folder:
             Other.count = 0
