@@ -1,6 +1,7 @@
 /* Finding and opening cards. The runtime is linked in and opens the driver itself, so this library
  * loads where there is none and says so. */
 #include "backends/cuda/blas.h"
+#include "backends/cuda/generations.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +15,7 @@ iso_status cuda_failure(cudaError_t error, const char *what, const char *file, i
                          cudaGetErrorName(error));
 }
 
-/* Compiled for this architecture, or not: the runtime knows, and a launch would fail. */
+/* Asked for what code the runtime has chosen for a card. */
 static __global__ void probe() {}
 
 /* One line for people who have no usable card. */
@@ -55,8 +56,8 @@ static void describe(const cudaDeviceProp &card, iso_device_info *out) {
   out->subgroup_width = (uint32_t)card.warpSize;
   out->n_units = (uint32_t)card.multiProcessorCount;
   int generation = card.major * 10 + card.minor;
-  out->features = ISO_FEATURE_FP16 | ISO_FEATURE_INT8_DOT | ISO_FEATURE_MATRIX_UNIT |
-                  ISO_FEATURE_PEER_COPY;
+  out->features =
+      ISO_FEATURE_FP16 | ISO_FEATURE_INT8_DOT | ISO_FEATURE_MATRIX_UNIT | ISO_FEATURE_PEER_COPY;
   if (generation >= 80)
     out->features |= ISO_FEATURE_BF16;
   if (generation >= 89)
@@ -93,15 +94,16 @@ static iso_status open_card(int ordinal, iso_device *device) {
   device->shared_bytes = (int)card.sharedMemPerBlockOptin;
   device->l2_bytes = card.l2CacheSize;
   CUDA_TRY(cudaSetDevice(ordinal));
-  cudaFuncAttributes attributes;
-  cudaError_t error = cudaFuncGetAttributes(&attributes, probe);
+  cudaFuncAttributes attributes = {};
+  cudaError_t error = cuda_generation_is_compiled(ISO_CUDA_ARCHITECTURES, device->generation)
+                          ? cudaFuncGetAttributes(&attributes, probe)
+                          : cudaErrorNoKernelImageForDevice;
   if (error == cudaErrorNoKernelImageForDevice || error == cudaErrorInvalidDeviceFunction) {
     (void)cudaGetLastError();
-    return iso_backend_fail(cuda_host, ISO_ERROR_UNSUPPORTED,
-                            "%s is sm_%d%d, for which this build has no code (it has %s): rebuild "
-                            "with -DISO_CUDA_ARCHITECTURES=%d%d",
-                            card.name, card.major, card.minor, ISO_CUDA_ARCHITECTURES, card.major,
-                            card.minor);
+    char reason[512];
+    cuda_say_generation(ISO_CUDA_ARCHITECTURES, card.name, device->generation, sizeof reason,
+                        reason);
+    return iso_backend_fail(cuda_host, ISO_ERROR_UNSUPPORTED, "%s", reason);
   }
   CUDA_TRY(error);
   device->starts_early = attributes.ptxVersion >= 90;
