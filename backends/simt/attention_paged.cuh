@@ -87,6 +87,33 @@ __device__ __forceinline__ attention_tile attention_tile_of(const attention_oper
   return tile;
 }
 
+/* The sum of this lane's value and those of the lanes below. */
+__device__ __forceinline__ int attention_prefix_sum(int value) {
+  int lane = threadIdx.x % SIMT_SUBGROUP;
+#pragma unroll
+  for (int step = 1; step < SIMT_SUBGROUP; step *= 2) {
+    int below = __shfl_up_sync(0xffffffffu, value, step);
+    value += lane >= step ? below : 0;
+  }
+  return value;
+}
+
+/* The index-th tile of a subgroup's sequences, `base` the first, of which this lane's has `length`
+ * rows and `tiles` tiles. False, and the index less by their tiles, when it is not among them. */
+__device__ __forceinline__ bool attention_take_tile(const attention_operands &o, int base,
+                                                    int length, int tiles, int tile_rows,
+                                                    int *index, attention_tile *out) {
+  int sum = attention_prefix_sum(tiles), total = simt_shuffle(sum, SIMT_SUBGROUP - 1);
+  if (*index >= total) {
+    *index -= total;
+    return false;
+  }
+  int owner = __ffs((int)__ballot_sync(0xffffffffu, *index < sum)) - 1;
+  int row = (*index - simt_shuffle(sum - tiles, owner)) * tile_rows;
+  *out = attention_tile_of(o, base + owner, simt_shuffle(length, owner), row, tile_rows);
+  return true;
+}
+
 /* The index-th of all tiles of `tile_rows` rows of the launch's sequences, in order. Every lane of
  * a subgroup asks for the same one. */
 __device__ inline attention_tile attention_find_tile(const attention_operands &o, int index,
@@ -98,19 +125,9 @@ __device__ inline attention_tile attention_find_tile(const attention_operands &o
     int s = base + lane;
     int length = s < o.n_sequences ? o.query_length[s] : 0;
     bool is_ours = length >= o.least_rows && length <= o.most_rows;
-    int tiles = is_ours ? (length + tile_rows - 1) / tile_rows : 0, sum = tiles;
-#pragma unroll
-    for (int step = 1; step < SIMT_SUBGROUP; step *= 2) {
-      int below = __shfl_up_sync(0xffffffffu, sum, step);
-      sum += lane >= step ? below : 0;
-    }
-    int total = simt_shuffle(sum, SIMT_SUBGROUP - 1);
-    if (index < total) {
-      int owner = __ffs((int)__ballot_sync(0xffffffffu, index < sum)) - 1;
-      int row = (index - simt_shuffle(sum - tiles, owner)) * tile_rows;
-      return attention_tile_of(o, base + owner, simt_shuffle(length, owner), row, tile_rows);
-    }
-    index -= total;
+    int tiles = is_ours ? (length + tile_rows - 1) / tile_rows : 0;
+    if (attention_take_tile(o, base, length, tiles, tile_rows, &index, &tile))
+      break;
   }
   return tile;
 }
@@ -160,12 +177,7 @@ __device__ inline attention_tile attention_find_longest(const attention_operands
       atomicAdd(&counts[share.bucket], (uint32_t)share.tiles);
   }
   __syncwarp();
-  int of_bucket = (int)counts[lane], sum = of_bucket;
-#pragma unroll
-  for (int step = 1; step < SIMT_SUBGROUP; step *= 2) {
-    int below = __shfl_up_sync(0xffffffffu, sum, step);
-    sum += lane >= step ? below : 0;
-  }
+  int of_bucket = (int)counts[lane], sum = attention_prefix_sum(of_bucket);
   uint32_t reach = __ballot_sync(0xffffffffu, index < sum);
   if (reach == 0)
     return tile;
@@ -174,19 +186,8 @@ __device__ inline attention_tile attention_find_longest(const attention_operands
   for (int base = 0; base < o.n_sequences; base += SIMT_SUBGROUP) {
     attention_share share = attention_share_of(o, base + lane, tile_rows);
     int tiles = share.bucket == chosen ? share.tiles : 0;
-    sum = tiles;
-#pragma unroll
-    for (int step = 1; step < SIMT_SUBGROUP; step *= 2) {
-      int below = __shfl_up_sync(0xffffffffu, sum, step);
-      sum += lane >= step ? below : 0;
-    }
-    int total = simt_shuffle(sum, SIMT_SUBGROUP - 1);
-    if (index < total) {
-      int owner = __ffs((int)__ballot_sync(0xffffffffu, index < sum)) - 1;
-      int row = (index - simt_shuffle(sum - tiles, owner)) * tile_rows;
-      return attention_tile_of(o, base + owner, simt_shuffle(share.length, owner), row, tile_rows);
-    }
-    index -= total;
+    if (attention_take_tile(o, base, share.length, tiles, tile_rows, &index, &tile))
+      break;
   }
   return tile;
 }
