@@ -246,8 +246,20 @@ static iso_status wait_for_piece(const transfer *t, uint64_t value) {
   return t->object->open.queue_table.host_wait(t->object->open.queue, value, UINT64_MAX);
 }
 
-static iso_status upload_staged(const transfer *t, const char *source) {
-  ISO_TRY(make_staging(t->object));
+/* Copies of a transfer that failed may be under way still, and the next one writes to the same
+ * staging memory: they are waited for. */
+static iso_status end_transfer(const transfer *t, iso_status status) {
+  if (status == ISO_OK)
+    return ISO_OK;
+  char message[1024];
+  snprintf(message, sizeof message, "%s", iso_status_message());
+  if (iso_device_drain(&t->object->open) != ISO_OK)
+    iso_log(ISO_LOG_DEBUG, "%s after a failed copy: %s", t->object->open.spec,
+            iso_status_message());
+  return iso_fail(status, "%s", message);
+}
+
+static iso_status upload_pieces(const transfer *t, const char *source) {
   uint64_t n = (t->bytes + PIECE_BYTES - 1) / PIECE_BYTES, values[PIECES] = {0};
   for (uint64_t i = 0; i < n; i++) {
     if (i >= PIECES)
@@ -259,8 +271,7 @@ static iso_status upload_staged(const transfer *t, const char *source) {
   return iso_device_drain(&t->object->open);
 }
 
-static iso_status download_staged(const transfer *t, char *target) {
-  ISO_TRY(make_staging(t->object));
+static iso_status download_pieces(const transfer *t, char *target) {
   uint64_t n = (t->bytes + PIECE_BYTES - 1) / PIECE_BYTES, values[PIECES] = {0};
   for (uint64_t i = 0; i < n + PIECES - 1; i++) {
     if (i < n)
@@ -273,6 +284,16 @@ static iso_status download_staged(const transfer *t, char *target) {
            (const char *)t->object->staging_address + piece_place(done), piece_bytes(t, done));
   }
   return ISO_OK;
+}
+
+static iso_status upload_staged(const transfer *t, const char *source) {
+  ISO_TRY(make_staging(t->object));
+  return end_transfer(t, upload_pieces(t, source));
+}
+
+static iso_status download_staged(const transfer *t, char *target) {
+  ISO_TRY(make_staging(t->object));
+  return end_transfer(t, download_pieces(t, target));
 }
 
 iso_status iso_device_upload(iso_open_device *device, iso_buffer *target, uint64_t offset,

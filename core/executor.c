@@ -40,13 +40,16 @@ static iso_status state_bytes(const iso_plan *plan, uint32_t index, uint64_t *ou
   return iso_shape_bytes(&value->shape, value->scheme, out_bytes);
 }
 
-/* Devices that are CPUs share one memory: each must leave room for the others' needs. */
+bool iso_executor_share_memory(const iso_executor *executor, uint32_t a, uint32_t b) {
+  return a == b || (executor->devices[a].open->info.kind == ISO_DEVICE_CPU &&
+                    executor->devices[b].open->info.kind == ISO_DEVICE_CPU);
+}
+
+/* What is needed of the memory that a device allocates from, by it and by others. */
 static uint64_t needed_beside(const iso_executor *executor, uint32_t index) {
-  uint64_t bytes = executor->devices[index].needed_bytes;
-  if (executor->devices[index].open->info.kind != ISO_DEVICE_CPU)
-    return bytes;
+  uint64_t bytes = 0;
   for (uint32_t d = 0; d < executor->plan->n_devices; d++)
-    if (d != index && executor->devices[d].open->info.kind == ISO_DEVICE_CPU &&
+    if (iso_executor_share_memory(executor, index, d) &&
         __builtin_add_overflow(bytes, executor->devices[d].needed_bytes, &bytes))
       return UINT64_MAX;
   return bytes;

@@ -90,6 +90,7 @@ typedef struct executor_recording {
   executor_work work;
   void *recording;   /* NULL: this work has been done once */
   uint64_t last_use; /* 0: the entry is free */
+  bool is_refused;   /* this work runs, but not while it is recorded */
 } executor_recording;
 
 enum { EXECUTOR_RECORDINGS = 32 };
@@ -151,6 +152,9 @@ void iso_executor_release_weights(iso_executor *executor);
 ISO_MUST_CHECK iso_status iso_executor_alloc(iso_open_device *device, iso_memory_kind kind,
                                              uint64_t bytes, const char *what,
                                              iso_buffer **out_buffer);
+
+/* Whether two devices of the plan allocate from one memory: those that are CPUs do. */
+bool iso_executor_share_memory(const iso_executor *executor, uint32_t a, uint32_t b);
 
 /* Waits until every device has done its work, also after a failure. Returns `status` if that is
  * one, its sentence kept, else the first failure of waiting. */

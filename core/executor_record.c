@@ -33,31 +33,30 @@ static executor_recording *find_entry(iso_executor *executor, const executor_wor
   return oldest;
 }
 
-/* Records the steps. A queue that cannot after all is not asked again, and the step runs as it
- * would have. */
-static iso_status record(iso_executor *executor, executor_recording *entry,
-                         executor_steps_function run_steps) {
+/* Records the steps, if that can be done: a queue that cannot after all is not asked again, nor is
+ * one for work that cannot be launched while it is recorded. Such work runs as it would have, which
+ * tells whether it can be done at all. */
+static void record(iso_executor *executor, executor_recording *entry,
+                   executor_steps_function run_steps) {
   iso_open_device *device = executor->recorder;
-  iso_status status = device->queue_table.record_begin(device->queue);
+  iso_status status = device->queue_table.record_begin(device->queue), launched = ISO_OK;
+  char message[1024] = "";
   if (status == ISO_OK) {
-    iso_status launched = run_steps(executor);
-    char message[1024];
+    launched = run_steps(executor);
     iso_executor_keep_message(message, sizeof message);
-    void *recording = NULL;
-    status = device->queue_table.record_end(device->queue, &recording);
-    if (launched == ISO_OK && status == ISO_OK) {
-      entry->recording = recording;
-      return ISO_OK;
-    }
-    if (status == ISO_OK)
-      device->queue_table.recording_destroy(device->queue, recording);
-    if (launched != ISO_OK)
-      return iso_fail(launched, "%s", message);
+    status = device->queue_table.record_end(device->queue, &entry->recording);
   }
-  iso_executor_release_recordings(executor);
-  executor->recorder = NULL;
-  iso_log(ISO_LOG_NOTICE, "%s: steps are not recorded: %s", device->spec, iso_status_message());
-  return ISO_OK;
+  if (launched != ISO_OK) {
+    if (status == ISO_OK)
+      device->queue_table.recording_destroy(device->queue, entry->recording);
+    entry->recording = NULL;
+    entry->is_refused = true;
+    iso_log(ISO_LOG_DEBUG, "%s: a step is not recorded: %s", device->spec, message);
+  } else if (status != ISO_OK) {
+    iso_executor_release_recordings(executor);
+    executor->recorder = NULL;
+    iso_log(ISO_LOG_NOTICE, "%s: steps are not recorded: %s", device->spec, iso_status_message());
+  }
 }
 
 iso_status iso_executor_run_recorded(iso_executor *executor, executor_steps_function run_steps) {
@@ -67,10 +66,14 @@ iso_status iso_executor_run_recorded(iso_executor *executor, executor_steps_func
   executor_recording *entry = find_entry(executor, &executor->work);
   bool is_first = entry->last_use == 0;
   entry->last_use = ++executor->recording_clock;
-  if (!is_first && !entry->recording)
-    ISO_TRY(record(executor, entry, run_steps));
-  return entry->recording ? device->queue_table.replay(device->queue, entry->recording)
-                          : run_steps(executor);
+  if (!is_first && !entry->recording && !entry->is_refused)
+    record(executor, entry, run_steps);
+  if (entry->recording)
+    return device->queue_table.replay(device->queue, entry->recording);
+  iso_status status = run_steps(executor);
+  if (status != ISO_OK) /* either way: says nothing of recordings */
+    entry->is_refused = false;
+  return status;
 }
 
 void iso_executor_release_recordings(iso_executor *executor) {

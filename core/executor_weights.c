@@ -77,22 +77,27 @@ iso_status iso_executor_measure_weights(iso_executor *executor, const iso_execut
 /* ---- Placing ----------------------------------------------------------------------------- */
 
 /* A weight that could have been used in place and was not needs memory nobody counted. */
-static iso_status spend_spare(executor_device *device, uint64_t bytes) {
+static iso_status spend_spare(iso_executor *executor, uint32_t index, uint64_t bytes) {
+  const executor_device *device = &executor->devices[index];
   if (bytes > device->spare_bytes)
     return iso_fail(ISO_ERROR_OUT_OF_MEMORY, "%llu bytes are needed, %llu are free on %s",
                     (u64)bytes, (u64)device->spare_bytes, device->open->spec);
-  device->spare_bytes -= bytes;
+  for (uint32_t d = 0; d < executor->plan->n_devices; d++) {
+    uint64_t *spare = &executor->devices[d].spare_bytes;
+    if (iso_executor_share_memory(executor, index, d))
+      *spare -= bytes < *spare ? bytes : *spare;
+  }
   return ISO_OK;
 }
 
-static iso_status copy_in(executor_device *device, const iso_host_weight *host,
+static iso_status copy_in(iso_executor *executor, uint32_t index, const iso_host_weight *host,
                           executor_weight *weight) {
-  if (!iso_defaults_lack_import(&device->open->memory))
-    ISO_TRY(spend_spare(device, host->bytes));
+  iso_open_device *device = executor->devices[index].open;
+  if (!iso_defaults_lack_import(&device->memory))
+    ISO_TRY(spend_spare(executor, index, host->bytes));
   weight->bytes = host->bytes;
-  ISO_TRY(iso_executor_alloc(device->open, ISO_MEMORY_DEVICE, host->bytes, "a weight",
-                             &weight->buffer));
-  return iso_device_upload(device->open, weight->buffer, 0, host->data, host->bytes);
+  ISO_TRY(iso_executor_alloc(device, ISO_MEMORY_DEVICE, host->bytes, "a weight", &weight->buffer));
+  return iso_device_upload(device, weight->buffer, 0, host->data, host->bytes);
 }
 
 static iso_status pack(executor_device *device, const iso_kernel *packer,
@@ -123,7 +128,7 @@ static iso_status place(iso_executor *executor, uint32_t index, const iso_host_w
     return ISO_OK;
   }
   weight->buffer = NULL;
-  return copy_in(device, host, weight);
+  return copy_in(executor, planned->device, host, weight);
 }
 
 /* What a provider returned must be what the graph asked for. */

@@ -13,9 +13,11 @@ typedef struct fake_config {
   bool mappable; /* device memory */
   bool deferred; /* the queue */
   bool imports;
-  bool peers;            /* the queue copies from the other device */
-  bool packs;            /* matmul and embedding like a layout of their own better */
+  bool peers; /* the queue copies from the other device */
+  bool packs; /* matmul and embedding like a layout of their own better */
+  bool is_cpu;
   uint64_t missing;      /* bit i: device 0 refuses op i */
+  uint64_t unrecordable; /* bit i: launches of op i fail while they are recorded */
   uint64_t memory_bytes; /* of each device */
 } fake_config;
 
@@ -78,7 +80,7 @@ static bool fake_fault(void) { return ++fake_calls == fake_fail_at; }
 
 static iso_device_info fake_describe(const fake_config *config) {
   return (iso_device_info){.size = sizeof(iso_device_info),
-                           .kind = ISO_DEVICE_ACCELERATOR,
+                           .kind = config->is_cpu ? ISO_DEVICE_CPU : ISO_DEVICE_ACCELERATOR,
                            .name = "Fake",
                            .memory_bytes = config->memory_bytes,
                            .largest_allocation_bytes = config->memory_bytes,
@@ -382,6 +384,8 @@ static iso_status fake_replay(iso_queue *queue, void *given) {
 
 static iso_status fake_launch(iso_queue *queue, const iso_op_arguments *arguments) {
   FAKE_MAY_FAIL("launch");
+  if (queue->recording && queue->device->config->unrecordable >> arguments->op & 1)
+    return iso_fail(ISO_ERROR_UNSUPPORTED, "not while recording");
   fake_command c = {.kind = FAKE_RUN, .arguments = *arguments};
   return fake_enqueue(queue, &c);
 }

@@ -54,6 +54,38 @@ static void test_not_recorded(void **state) {
   }
 }
 
+/* Work that fails only while it is recorded runs without, and is tried once. */
+static void test_unrecordable(void **state) {
+  (void)state;
+  static const char *const specs[] = {"left", NULL};
+  reset_fakes();
+  fake_configs[0].unrecordable = 1 << ISO_OP_SAMPLE | 1 << ISO_OP_MATMUL;
+  rig r = make_rig(&plain_model);
+  must_open(&r, specs, NULL, -1, false);
+  oracle *o = make_oracle(r.graph, r.weights);
+  uint64_t random = 23;
+  int calls[5];
+  for (int i = 0; i < 5; i++) {
+    int before = fake_calls;
+    run_batch(&r, o, 2, (int[]){1, 1}, i, &random);
+    calls[i] = fake_calls - before;
+  }
+  assert_int_equal(fake_recorded, 1); /* begun, and thrown away */
+  assert_int_equal(fake_replayed, 0);
+  assert_true(calls[1] > calls[0]);
+  for (int i = 2; i < 5; i++)
+    assert_int_equal(calls[i], calls[0]);
+  /* Other sizes are tried for themselves. */
+  fake_configs[0].unrecordable = 0;
+  run_batch(&r, o, 1, (int[]){2}, 0, &random);
+  run_batch(&r, o, 1, (int[]){2}, 0, &random);
+  run_batch(&r, o, 1, (int[]){2}, 0, &random);
+  assert_int_equal(fake_recorded, 2);
+  assert_int_equal(fake_replayed, 2);
+  free_oracle(o);
+  free_rig(&r);
+}
+
 /* A fault anywhere in a step that is recorded or replayed: an error or the right tokens, and right
  * tokens afterwards. */
 static void test_recording_faults(void **state) {
@@ -168,6 +200,45 @@ static void test_transfers(void **state) {
   free(got);
 }
 
+/* A transfer that fails leaves nothing under way in the memory that the next one uses. */
+static void test_failed_transfers(void **state) {
+  (void)state;
+  enum { BYTES = 18 << 20 };
+  char *sent = malloc(BYTES), *got = malloc(BYTES);
+  assert_non_null(sent);
+  assert_non_null(got);
+  memset(sent, 'x', BYTES);
+  reset_fakes();
+  fake_configs[0].deferred = true;
+  iso_registry *registry;
+  iso_open_device *device;
+  iso_buffer *buffer;
+  assert_int_equal(iso_registry_create(&registry), ISO_OK);
+  assert_int_equal(iso_registry_add(registry, &fake_backends[0]), ISO_OK);
+  assert_int_equal(iso_device_open(registry, "left", NULL, &device), ISO_OK);
+  assert_int_equal(device->memory.alloc(device->device, ISO_MEMORY_DEVICE, BYTES, &buffer), ISO_OK);
+  assert_int_equal(iso_device_upload(device, buffer, 0, sent, BYTES), ISO_OK);
+  for (int upload = 0; upload < 2; upload++) {
+    iso_status status = ISO_ERROR_DEVICE;
+    for (int at = 1; status != ISO_OK; at++) {
+      fake_fail_at = fake_calls + at;
+      status = upload ? iso_device_upload(device, buffer, 0, sent, BYTES)
+                      : iso_device_download(device, buffer, 0, got, BYTES);
+      assert_int_equal(device->queue->count, 0);
+      if (status != ISO_OK)
+        assert_non_null(strstr(iso_status_message(), "injected fault"));
+      fake_fail_at = 0;
+      assert_true(at < 100);
+    }
+  }
+  device->memory.free(device->device, buffer);
+  iso_device_close(device);
+  iso_registry_destroy(registry);
+  assert_int_equal(fake_live, 0);
+  free(sent);
+  free(got);
+}
+
 static void test_memory_is_checked_first(void **state) {
   (void)state;
   static const char *const right[] = {"right", NULL}, *const specs[] = {"left", NULL};
@@ -191,6 +262,38 @@ static void test_memory_is_checked_first(void **state) {
   assert_non_null(strstr(iso_status_message(), "bytes are needed"));
   assert_non_null(strstr(iso_status_message(), "weight "));
   assert_int_equal(r.weights->gets, r.weights->dones);
+  free_rig(&r);
+}
+
+/* What is to spare for weights that do not stay is not given to each of two CPUs, which have one
+ * memory. */
+static void test_spare_memory_is_shared(void **state) {
+  (void)state;
+  static const char *const specs[] = {"left:0", "left:1", NULL};
+  const int32_t at = 1;
+  rig r = make_rig(&plain_model);
+  for (int is_cpu = 0; is_cpu < 2; is_cpu++) {
+    reset_fakes();
+    fake_configs[0] =
+        (fake_config){.memory_bytes = 1 << 26, .imports = true, .mappable = true, .is_cpu = is_cpu};
+    must_open(&r, specs, &at, -1, false);
+    uint64_t needed[2], copied[2] = {0};
+    for (uint32_t i = 0; i < r.plan->n_weights; i++)
+      copied[r.plan->weights[i].device] += r.executor->weights[i]->bytes;
+    for (int d = 0; d < 2; d++)
+      needed[d] = r.executor->devices[d].needed_bytes;
+    close_rig(&r);
+    /* Room for all that is counted, and for the larger share of the weights. */
+    fake_configs[0].memory_bytes = is_cpu                  ? needed[0] + needed[1]
+                                   : needed[0] > needed[1] ? needed[0]
+                                                           : needed[1];
+    fake_configs[0].memory_bytes += copied[0] > copied[1] ? copied[0] : copied[1];
+    iso_status status = open_rig(&r, specs, &at, -1, false);
+    assert_int_equal(status, is_cpu ? ISO_ERROR_OUT_OF_MEMORY : ISO_OK);
+    if (is_cpu)
+      assert_non_null(strstr(iso_status_message(), "bytes are needed"));
+    close_rig(&r);
+  }
   free_rig(&r);
 }
 
@@ -256,10 +359,13 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_recorded),
       cmocka_unit_test(test_not_recorded),
+      cmocka_unit_test(test_unrecordable),
       cmocka_unit_test(test_recording_faults),
       cmocka_unit_test(test_bad_runs),
       cmocka_unit_test(test_transfers),
+      cmocka_unit_test(test_failed_transfers),
       cmocka_unit_test(test_memory_is_checked_first),
+      cmocka_unit_test(test_spare_memory_is_shared),
       cmocka_unit_test(test_broken_weight),
       cmocka_unit_test(test_faults),
   };
