@@ -186,6 +186,16 @@ iso_status iso_device_drain(iso_open_device *device) {
   return device->queue_table.host_wait(device->queue, value, UINT64_MAX);
 }
 
+iso_status iso_device_settle(iso_open_device *device, iso_status status) {
+  if (status == ISO_OK)
+    return iso_device_drain(device);
+  char message[1024];
+  snprintf(message, sizeof message, "%s", iso_status_message());
+  if (iso_device_drain(device) != ISO_OK)
+    iso_log(ISO_LOG_DEBUG, "%s, after a failure: %s", device->spec, iso_status_message());
+  return iso_fail(status, "%s", message);
+}
+
 void *iso_device_map(iso_open_device *device, iso_buffer *buffer) {
   void *address;
   if (!(device->info.features & ISO_FEATURE_HOST_MEMORY) ||
@@ -246,19 +256,6 @@ static iso_status wait_for_piece(const transfer *t, uint64_t value) {
   return t->object->open.queue_table.host_wait(t->object->open.queue, value, UINT64_MAX);
 }
 
-/* Copies of a transfer that failed may be under way still, and the next one writes to the same
- * staging memory: they are waited for. */
-static iso_status end_transfer(const transfer *t, iso_status status) {
-  if (status == ISO_OK)
-    return ISO_OK;
-  char message[1024];
-  snprintf(message, sizeof message, "%s", iso_status_message());
-  if (iso_device_drain(&t->object->open) != ISO_OK)
-    iso_log(ISO_LOG_DEBUG, "%s after a failed copy: %s", t->object->open.spec,
-            iso_status_message());
-  return iso_fail(status, "%s", message);
-}
-
 static iso_status upload_pieces(const transfer *t, const char *source) {
   uint64_t n = (t->bytes + PIECE_BYTES - 1) / PIECE_BYTES, values[PIECES] = {0};
   for (uint64_t i = 0; i < n; i++) {
@@ -284,6 +281,11 @@ static iso_status download_pieces(const transfer *t, char *target) {
            (const char *)t->object->staging_address + piece_place(done), piece_bytes(t, done));
   }
   return ISO_OK;
+}
+
+/* The next transfer writes to the same staging memory, also after a failure of this one. */
+static iso_status end_transfer(const transfer *t, iso_status status) {
+  return status == ISO_OK ? ISO_OK : iso_device_settle(&t->object->open, status);
 }
 
 static iso_status upload_staged(const transfer *t, const char *source) {

@@ -12,6 +12,10 @@ ISO_MUST_CHECK iso_status iso_device_wait_for_queue(iso_queue *queue, uint64_t v
 /* Blocks until everything enqueued on the device's queue is done. */
 ISO_MUST_CHECK iso_status iso_device_drain(iso_open_device *device);
 
+/* The same, also after a failure, whose sentence is kept: what was enqueued before it may still
+ * read and write. Returns `status` if that is one, else what waiting returned. */
+ISO_MUST_CHECK iso_status iso_device_settle(iso_open_device *device, iso_status status);
+
 /* Makes the staging memory that uploads and downloads of unmappable memory need, which otherwise
  * is made at the first of them. Does nothing where memory is mappable. */
 ISO_MUST_CHECK iso_status iso_device_need_staging(iso_open_device *device);

@@ -105,8 +105,8 @@ static iso_status pack(executor_device *device, const iso_kernel *packer,
   ISO_TRY(packer->packed_bytes(device->open->device, host, &weight->bytes));
   ISO_TRY(iso_executor_alloc(device->open, ISO_MEMORY_DEVICE, weight->bytes, "a packed weight",
                              &weight->buffer));
-  ISO_TRY(packer->pack(device->open->queue, host, weight->buffer, 0));
-  return iso_device_drain(device->open); /* the host bytes may go after this */
+  iso_status status = packer->pack(device->open->queue, host, weight->buffer, 0);
+  return iso_device_settle(device->open, status); /* the host bytes may go after this */
 }
 
 static iso_status place(iso_executor *executor, uint32_t index, const iso_host_weight *host,

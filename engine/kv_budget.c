@@ -18,8 +18,7 @@ iso_status iso_kv_page_bytes(const iso_model *model, const iso_runtime_options *
 
 /* Memory that the weights of a device's layers leave, as far as files tell. */
 static iso_status bytes_left(const iso_model *model, const iso_runtime_options *options,
-                             const iso_open_device *device, double layer_share,
-                             double *out_bytes) {
+                             const iso_open_device *device, double layer_share, double *out_bytes) {
   uint64_t free_bytes;
   ISO_TRY(device->memory.bytes_free(device->device, &free_bytes));
   double weights = (double)iso_adapters_bytes(options->adapters, options->n_adapters);
@@ -32,16 +31,27 @@ static iso_status bytes_left(const iso_model *model, const iso_runtime_options *
   return ISO_OK;
 }
 
+/* The share of the model's layers whose weights and pages are in the memory of device `index`: its
+ * own, and those of the other CPUs where it is one. */
+static double layers_in_memory(const iso_device_list *devices, uint32_t index, int32_t n_layers) {
+  bool is_cpu = devices->devices[index]->info.kind == ISO_DEVICE_CPU;
+  int32_t n = 0, start = 0;
+  for (uint32_t i = 0; i < devices->n_devices; i++) {
+    bool is_shared = is_cpu && devices->devices[i]->info.kind == ISO_DEVICE_CPU;
+    n += i == index || is_shared ? devices->split[i] - start : 0;
+    start = devices->split[i];
+  }
+  return (double)n / n_layers;
+}
+
 /* The pages that every device has room for. */
 static iso_status pages_by_share(const iso_kv_budget *budget, const iso_model *model,
-                                 const iso_runtime_options *options,
-                                 const iso_device_list *devices, double page_bytes,
-                                 double *out_pages) {
-  int32_t n_layers = iso_model_get_config(model)->n_layers, start = 0;
+                                 const iso_runtime_options *options, const iso_device_list *devices,
+                                 double page_bytes, double *out_pages) {
+  int32_t n_layers = iso_model_get_config(model)->n_layers;
   *out_pages = INT32_MAX;
   for (uint32_t i = 0; i < devices->n_devices; i++) {
-    double layers = (double)(devices->split[i] - start) / n_layers, left;
-    start = devices->split[i];
+    double layers = layers_in_memory(devices, i, n_layers), left;
     if (layers <= 0)
       continue;
     bool is_cpu = devices->devices[i]->info.kind == ISO_DEVICE_CPU;

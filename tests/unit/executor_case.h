@@ -32,6 +32,7 @@ typedef struct weights {
   bool stays;
   char *lent; /* a copy that goes when the executor is done with it, unless bytes stay */
   int gets, dones;
+  int packing; /* when the latest was done */
   const char *broken; /* name of a weight that is served with another shape */
   uint64_t progress, total;
 } weights;
@@ -101,6 +102,7 @@ static inline iso_status get_weight(void *context, const char *name, iso_host_we
 
 static inline void done_weight(void *context, const char *name) {
   weights *w = context;
+  w->packing = fake_packing;
   if (w->lent) {
     memset(w->lent, 0xff, fake_bytes(w->graph, iso_graph_find(w->graph, name)));
     free(w->lent);
@@ -201,7 +203,7 @@ typedef struct rig {
 
 static inline void reset_fakes(void) {
   fake_calls = fake_fail_at = fake_packed = fake_imported = fake_launched = 0;
-  fake_recorded = fake_replayed = 0;
+  fake_recorded = fake_replayed = fake_packing = 0;
   for (int i = 0; i < 2; i++)
     fake_configs[i] = (fake_config){.memory_bytes = 1 << 26};
 }

@@ -13,8 +13,9 @@ typedef struct fake_config {
   bool mappable; /* device memory */
   bool deferred; /* the queue */
   bool imports;
-  bool peers; /* the queue copies from the other device */
-  bool packs; /* matmul and embedding like a layout of their own better */
+  bool peers;          /* the queue copies from the other device */
+  bool packs;          /* matmul and embedding like a layout of their own better */
+  bool breaks_packing; /* fails behind what it has enqueued */
   bool is_cpu;
   uint64_t missing;      /* bit i: device 0 refuses op i */
   uint64_t unrecordable; /* bit i: launches of op i fail while they are recorded */
@@ -28,6 +29,7 @@ static fake_config fake_configs[2];
 static int fake_calls, fake_fail_at;
 /* Objects alive. */
 static int fake_live;
+static int fake_packing; /* not yet run */
 static int fake_packed, fake_imported, fake_launched;
 /* Recordings made and replayed; of the left backend alone, the right one cannot. */
 static int fake_recorded, fake_replayed;
@@ -245,6 +247,7 @@ static iso_status fake_do(iso_queue *queue, const fake_command *c) {
     memset(c->target->data + c->target_offset, c->fill, c->bytes);
     return ISO_OK;
   case FAKE_PACK:
+    fake_packing--;
     for (uint64_t b = 0; b < c->bytes; b++)
       c->target->data[c->target_offset + FAKE_HEADER + b] = c->host[b] ^ 0x5a;
     return ISO_OK;
@@ -428,7 +431,10 @@ static iso_status fake_pack(iso_queue *queue, const iso_host_weight *weight, iso
                     .host = weight->data,
                     .bytes = weight->bytes};
   fake_packed++;
-  return fake_enqueue(queue, &c);
+  fake_packing++;
+  ISO_TRY(fake_enqueue(queue, &c));
+  return queue->device->config->breaks_packing ? iso_fail(ISO_ERROR_DEVICE, "packing broke off")
+                                               : ISO_OK;
 }
 
 #define FAKE_PACKED(OP, the_name)                                                                  \

@@ -79,6 +79,24 @@ static void test_layers_on_two_devices(void **state) {
   check_devices("cpu,host", "2,1", "f16");
 }
 
+/* Two CPUs have one memory, and its share is not given to each. Nothing is allocated: what is free
+ * may change between the two, but not by half. */
+static void test_share_of_one_memory(void **state) {
+  (void)state;
+  int32_t pages[2];
+  for (int i = 0; i < 2; i++) {
+    iso_device_list devices = {0};
+    iso_runtime_options options = {
+        .context = 64, .n_pages = INT32_MAX, .page_size = 64, .kv_type = "f32"};
+    const iso_kv_budget budget = {.share = 0.5f};
+    CHECK(iso_device_list_open(i ? "host,cpu" : "cpu", NULL, iso_model_get_config(model)->n_layers,
+                               NULL, false, &devices));
+    CHECK(iso_kv_budget_pages(&budget, model, &options, &devices, &pages[i]));
+    iso_device_list_close(&devices);
+  }
+  assert_in_range(pages[1], pages[0] / 4 * 3, pages[0] / 4 * 5);
+}
+
 /* Pages are used again with NaN in them. */
 static void test_rubbish_in_pages(void **state) {
   (void)state;
@@ -136,6 +154,7 @@ int main(void) {
       cmocka_unit_test(test_one_cpu),
       cmocka_unit_test(test_cache_type),
       cmocka_unit_test(test_layers_on_two_devices),
+      cmocka_unit_test(test_share_of_one_memory),
       cmocka_unit_test(test_rubbish_in_pages),
       cmocka_unit_test(test_failed_step),
   };

@@ -309,6 +309,20 @@ static void test_broken_weight(void **state) {
   free_rig(&r);
 }
 
+/* Packing that fails half-way is over before the weight's bytes go. */
+static void test_broken_packing(void **state) {
+  (void)state;
+  static const char *const specs[] = {"left", NULL};
+  reset_fakes();
+  fake_configs[0].deferred = fake_configs[0].packs = fake_configs[0].breaks_packing = true;
+  rig r = make_rig(&plain_model);
+  assert_int_equal(open_rig(&r, specs, NULL, -1, false), ISO_ERROR_DEVICE);
+  assert_non_null(strstr(iso_status_message(), "packing broke off"));
+  assert_int_equal(r.weights->gets, r.weights->dones);
+  assert_int_equal(r.weights->packing, 0);
+  free_rig(&r);
+}
+
 /* Every call that can fail fails once: an error each time, nothing leaks, nothing crashes. */
 static void test_faults(void **state) {
   (void)state;
@@ -367,6 +381,7 @@ int main(void) {
       cmocka_unit_test(test_memory_is_checked_first),
       cmocka_unit_test(test_spare_memory_is_shared),
       cmocka_unit_test(test_broken_weight),
+      cmocka_unit_test(test_broken_packing),
       cmocka_unit_test(test_faults),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
