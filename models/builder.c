@@ -231,7 +231,7 @@ static iso_value linear(iso_model_builder *builder, iso_value x, const char *nam
 
 static iso_value rope(iso_model_builder *builder, iso_value x, bool local) {
   const iso_rope_config *config = local ? &builder->config->local_rope : &builder->config->rope;
-  iso_rope_attributes attributes = {sizeof attributes, config->interleaved, 1.0f};
+  iso_rope_attributes attributes = {sizeof attributes, config->interleaved, 1.0f, 1};
   float *frequencies = NULL;
   iso_status status = iso_rope_table_create(config, builder->options->max_context, &frequencies,
                                             &attributes.magnitude);
@@ -290,13 +290,16 @@ iso_value iso_block_attention(iso_model_builder *builder, iso_value x, int layer
   iso_value stored[5] = {k, v, builder->kv_slots, cache(builder, 'k', layer),
                          cache(builder, 'v', layer)};
   iso_value caches[2];
-  iso_graph_append(builder->graph, ISO_OP_KV_WRITE, stored, NULL, activation, caches);
+  /* Inputs are copied before a step, which stores the positions of its own rows alone. */
+  iso_kv_write_attributes settled = {sizeof settled, 1};
+  iso_graph_append(builder->graph, ISO_OP_KV_WRITE, stored, &settled, activation, caches);
 
   iso_paged_attention_attributes attributes;
   iso_op_default_attributes(ISO_OP_PAGED_ATTENTION, &attributes);
   attributes.scale = config->attention_scale;
   attributes.soft_cap = config->attention_soft_cap;
   attributes.window = attention.local ? (uint32_t)config->sliding_window : 0;
+  attributes.settled = 1;
   iso_value y = iso_graph_apply(builder->graph, ISO_OP_PAGED_ATTENTION, &attributes, activation, 8,
                                 q, caches[0], caches[1], builder->block_table, builder->query_start,
                                 builder->query_length, builder->context_length, ISO_NO_VALUE);

@@ -94,8 +94,10 @@ iso_status simt_launch(iso_queue *queue, const char *name, void (*kernel)(P...),
 
 /* The same for a kernel whose blocks may be started while earlier work still runs. Until such a
  * kernel has called simt_wait_for_earlier(), which every thread that touches memory must, it may
- * read weights and its arguments, and nothing else. simt_let_later_begin() lets the next such
- * kernel be started as soon as every block has called it or is done. */
+ * read weights, its arguments and what its op's attributes say is settled, and nothing else: a copy
+ * is not begun before all kernels ahead of it are done, nor the kernel behind it before the copy
+ * is. simt_let_later_begin() lets the next such kernel be started as soon as every block has called
+ * it or is done. */
 template <typename... P, typename... A>
 iso_status simt_launch_early(iso_queue *queue, const char *name, void (*kernel)(P...), dim3 grid,
                              dim3 block, size_t shared_bytes, A... arguments) {

@@ -18,6 +18,7 @@ struct attention_operands {
   int32_t n_tokens, n_heads, n_kv_heads, group, page_size, n_pages, n_blocks, n_sequences;
   float scale, soft_cap;
   uint32_t causal, window;
+  bool settled;       /* what attributes name is there before the launch's turn */
   int32_t page_shift; /* page_size as a power of two, -1 when it is none */
   int32_t least_rows = 1, most_rows = INT32_MAX; /* of the sequences that a launch is for */
 };
@@ -59,6 +60,7 @@ static inline attention_operands attention_read(const iso_op_arguments *argument
   o.soft_cap = attributes->soft_cap;
   o.causal = attributes->causal;
   o.window = attributes->window;
+  o.settled = SIMT_SETTLED(attributes);
   return o;
 }
 

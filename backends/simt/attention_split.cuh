@@ -443,7 +443,8 @@ __global__ void __launch_bounds__(SPLIT_SUBGROUPS * 32,
   heads = min(heads, o.group - first_head);
   first_head += kv_head * o.group;
   simt_let_later_begin();
-  simt_wait_for_earlier();
+  if (!o.settled)
+    simt_wait_for_earlier();
   attention_tile tile;
   if constexpr (ByTile) /* the merge counts tiles as they come */
     tile = attention_find_tile(o, blockIdx.z, tile_rows);
@@ -451,6 +452,7 @@ __global__ void __launch_bounds__(SPLIT_SUBGROUPS * 32,
     tile = attention_find_longest(o, blockIdx.z, tile_rows, counts[warp]);
   bool clears = blockIdx.x == 0 && blockIdx.y == 0;
   if (tile.sequence < 0) {
+    simt_wait_for_earlier();
     if (clears)
       attention_clear_rows(o, blockIdx.z, gridDim.z);
     return;
@@ -479,9 +481,16 @@ __global__ void __launch_bounds__(SPLIT_SUBGROUPS * 32,
     }
     mma_copy_commit();
   };
-#pragma unroll
-  for (int step = 0; step < shared::depth; step++)
-    copy(step, step);
+  /* Rows of earlier steps may be there before this launch's turn. */
+  int asked = 0, new_first = tile.position - tile.row;
+  while (o.settled && asked < shared::depth && asked < n_steps &&
+         first_position + asked * round + SPLIT_STEP <= new_first) {
+    copy(asked, asked);
+    asked++;
+  }
+  simt_wait_for_earlier();
+  for (; asked < shared::depth; asked++)
+    copy(asked, asked);
   if (clears)
     attention_clear_rows(o, blockIdx.z, gridDim.z);
 

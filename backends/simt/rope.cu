@@ -17,6 +17,7 @@ __device__ rotated rotate(const rope_operands &o, int64_t index) {
   int pair = (int)(index - r.row * o.pairs_of_head);
   const uint8_t *x = o.x.row(r.row);
   if (pair >= o.n_pairs) {
+    simt_wait_for_earlier();
     r.first = 2 * pair;
     r.second = 2 * pair + 1 < o.x.n_columns ? 2 * pair + 1 : -1;
     r.a = simt_load(o.x.scheme, x, r.first);
@@ -27,6 +28,7 @@ __device__ rotated rotate(const rope_operands &o, int64_t index) {
   rope_angle(o, r.row / o.n_heads, pair, &sine, &cosine);
   r.first = o.interleaved ? 2 * pair : pair;
   r.second = o.interleaved ? 2 * pair + 1 : pair + o.n_pairs;
+  simt_wait_for_earlier();
   r.a = simt_load(o.x.scheme, x, r.first), r.b = simt_load(o.x.scheme, x, r.second);
   rope_turn(sine, cosine, &r.a, &r.b);
   return r;
@@ -40,7 +42,9 @@ __device__ void store(const rope_operands &o, const rotated &r) {
 }
 
 __global__ void rope(rope_operands o, int64_t n) {
-  simt_begin();
+  simt_let_later_begin();
+  if (!o.settled)
+    simt_wait_for_earlier();
   int64_t index = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
   if (index < n)
     store(o, rotate(o, index));
@@ -55,7 +59,9 @@ __device__ uint8_t *cache_row(const rope_fused &f, const rope_cache &c, int64_t 
 
 /* Grid: threads; queries, keys or values. */
 __global__ void rope_kv_write(rope_fused f, int64_t n_q, int64_t n_k, int64_t n_v) {
-  simt_begin();
+  simt_let_later_begin();
+  if (!f.q.settled || !f.k.settled)
+    simt_wait_for_earlier();
   int64_t index = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
   if (blockIdx.y == 0) {
     if (index < n_q)
@@ -63,9 +69,9 @@ __global__ void rope_kv_write(rope_fused f, int64_t n_q, int64_t n_k, int64_t n_
   } else if (blockIdx.y == 1) {
     if (index >= n_k)
       return;
+    uint8_t *row = cache_row(f, f.k_cache, index / f.k.pairs_of_head);
     rotated r = rotate(f.k, index);
     store(f.k, r);
-    uint8_t *row = cache_row(f, f.k_cache, r.row);
     if (!row)
       return;
     simt_store(f.k_cache.scheme, row, r.first, simt_rounded(f.k.y.scheme, r.a));
@@ -74,6 +80,7 @@ __global__ void rope_kv_write(rope_fused f, int64_t n_q, int64_t n_k, int64_t n_
   } else if (index < n_v) {
     int64_t source = index / f.v.n_columns, i = index % f.v.n_columns;
     uint8_t *row = cache_row(f, f.v_cache, source);
+    simt_wait_for_earlier();
     if (row)
       simt_store(f.v_cache.scheme, row, i, simt_load(f.v.scheme, f.v.row(source), i));
   }
@@ -95,6 +102,7 @@ rope_operands operands_of(const iso_op_arguments *arguments, const void *given) 
   o.pairs_of_head = (int32_t)((o.x.n_columns + 1) / 2);
   o.interleaved = attributes->interleaved;
   o.magnitude = attributes->magnitude;
+  o.settled = SIMT_SETTLED(attributes);
   return o;
 }
 
@@ -132,6 +140,8 @@ rope_fused fused_of(const simt_deferred_op *ops) {
   f.v_cache = cache_of(kv.inputs[4]);
   f.page_size = (int32_t)kv.inputs[3].dims[2];
   f.n_slots = kv.inputs[3].dims[0] * kv.inputs[3].dims[2];
+  auto *attributes = (const iso_kv_write_attributes *)ops[2].attributes;
+  f.k.settled &= SIMT_SETTLED(attributes);
   return f;
 }
 

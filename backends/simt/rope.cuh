@@ -11,6 +11,7 @@ struct rope_operands {
   int32_t n_heads, n_pairs, pairs_of_head; /* the latter with those that are only copied */
   uint32_t interleaved;
   float magnitude;
+  bool settled; /* positions, and of fused kernels slots, are there before the launch's turn */
 };
 
 /* A cache of plain floats. */

@@ -7,6 +7,8 @@
 #define ISOMER_SIMT_H
 
 #include <simt_platform.h>
+#include <stddef.h>
+#include <type_traits>
 
 /* ---- Records -------------------------------------------------------------------------------- */
 
@@ -40,6 +42,13 @@ constexpr iso_scheme_mask SIMT_ALL = ~(iso_scheme_mask)0;
     .activations = SIMT_FLOATS, .layout = ISO_LAYOUT_PLAIN, .rank = 0, .workspace = scratch,       \
     .launch = function                                                                             \
   }
+
+/* Whether an op's attributes promise that what they name is settled; hosts that do not know the
+ * promise do not make it. */
+#define SIMT_SETTLED(attributes)                                                                   \
+  ((attributes)->size >=                                                                           \
+       offsetof(std::remove_cvref_t<decltype(*(attributes))>, settled) + sizeof(uint32_t) &&       \
+   (attributes)->settled != 0)
 
 /* ---- Operands ---------------------------------------------------------------------------------
  */

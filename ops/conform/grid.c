@@ -40,7 +40,7 @@ static const char *const grid[] = {
     "matmul *=512,515 N=80 K=128,256 weight=f8_g128 rows=f32,bf16 operand_bits=8 fill=normal,extreme",
 
     "rope T=0," EDGES " H=3 D=64 F=32 interleaved=0,1",
-    "rope T=5 H=1,4 D=2,16,20,80,128 F=1 rows=@float interleaved=0,1",
+    "rope T=5 H=1,4 D=2,16,20,80,128 F=1 rows=@float interleaved=0,1 settled=0,1",
     "rope T=5 H=2 D=64,96,128 F=8,24,32 rows=@float interleaved=0,1 magnitude=1,1.25 gap=0,64",
     "rope T=5 H=2 D=128 F=64 rows=@float fill=large interleaved=0,1",
     "rope T=257 H=3,9 D=128 F=64 rows=@float interleaved=0,1 magnitude=1,1.25 gap=0,64",
@@ -52,7 +52,7 @@ static const char *const grid[] = {
     "kv_write T=9 G=2 D=32,96,128 E=32,128 P=3 S=16 rows=@float k_cache=@kv v_cache=f32,q8_0 "
     "gap=0,64",
     "kv_write T=6 G=2 D=1,5,80 E=3,64 P=3 S=16 rows=@float k_cache=@float v_cache=@float",
-    "kv_write T=40 G=1 D=32 E=32 P=2 S=4 k_cache=@kv v_cache=@kv",
+    "kv_write T=40 G=1 D=32 E=32 P=2 S=4 k_cache=@kv v_cache=@kv settled=0,1",
     "kv_write T=9 G=2 D=128,256 E=128 P=3 S=16 rows=@float k_cache=f8_g128 "
     "v_cache=f8_g128,q8_0,f16 "
     "gap=0,64",
@@ -63,13 +63,13 @@ static const char *const grid[] = {
 
     "paged_attention T=" EDGES " H=4 G=2 D=64 E=64 P=40 S=16 Q=4 B=20 batch=mixed",
     "paged_attention T=1,5,16,17 H=4 G=1 D=64 E=64 P=80 S=16 Q=17 B=5 batch=decode rows=@float "
-    "k_cache=@kv v_cache=@kv",
+    "k_cache=@kv v_cache=@kv settled=0,1",
     "paged_attention T=40 H=6 G=2 D=64,128 E=64,128 P=30 S=16 Q=3 B=8 batch=mixed,prefill "
     "rows=@float k_cache=@kv v_cache=@kv",
     "paged_attention T=17,40 H=6 G=2 D=128,256 E=128 P=60 S=16 Q=3 B=20 batch=mixed,prefill,decode "
     "rows=@float k_cache=f8_g128 v_cache=f8_g128,f16",
     "paged_attention T=160 H=32 G=8 D=128 E=128 P=40 S=16 Q=30 B=12 batch=serve,prefill rows=bf16 "
-    "cache=bf16,q8_0,f8_g128",
+    "cache=bf16,q8_0,f8_g128 settled=0,1",
     "paged_attention T=33 H=4 G=1 D=128 E=256 P=30 S=16 Q=3 B=8 k_cache=f8_g128,q8_0 "
     "v_cache=f8_g128 "
     "window=0,40 causal=0,1 soft_cap=0,5",
