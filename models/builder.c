@@ -160,6 +160,19 @@ iso_value iso_block_input_norm(iso_model_builder *builder, iso_value x, const ch
   return norm(builder, x, name, layer, length, inner(builder));
 }
 
+/* Bits to which a product's operands may be rounded. Not those of values where that rounds weights:
+ * 2 to 3% of the products, they would cause a quarter of the loss (backends/cpu/README.md). Codes
+ * that have 8 bits are multiplied as they are on devices made for that. */
+static uint32_t operand_bits(const iso_model_builder *builder, const char *name, iso_value weight) {
+  uint32_t bits = builder->options->operand_bits;
+  if (bits == 0 || weight == ISO_NO_VALUE || strcmp(name, "blk.%d.attn_v") != 0)
+    return bits;
+  iso_scheme scheme = iso_graph_get_value(builder->graph, weight)->scheme;
+  bool is_rounded = iso_scheme_get_info(scheme)->kind == ISO_SCHEME_KIND_BLOCK &&
+                    scheme != ISO_SCHEME_I8_G128 && scheme != ISO_SCHEME_F8_G128;
+  return is_rounded ? 0 : bits;
+}
+
 /* x times "<name>.weight" [out, in], plus "<name>.bias" where the file has one. */
 static iso_value product(iso_model_builder *builder, iso_value x, const char *name, int layer,
                          int64_t out, int64_t in, iso_scheme scheme) {
@@ -167,7 +180,7 @@ static iso_value product(iso_model_builder *builder, iso_value x, const char *na
   iso_value bias = has(builder, name, ".bias", layer)
                        ? file_weight(builder, name, ".bias", layer, 1, &out)
                        : ISO_NO_VALUE;
-  iso_matmul_attributes attributes = {sizeof attributes, builder->options->operand_bits};
+  iso_matmul_attributes attributes = {sizeof attributes, operand_bits(builder, name, weight)};
   return iso_graph_apply(builder->graph, ISO_OP_MATMUL, &attributes, scheme, 3, x, weight, bias);
 }
 
