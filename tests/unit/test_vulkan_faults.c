@@ -538,6 +538,25 @@ static void test_the_largest_buffer(void **state) {
   }
 }
 
+/* What a queue keeps for itself is no longer free when a model's memory is planned. */
+static void test_memory_of_a_queue(void **state) {
+  (void)state;
+  NEED_PLUGIN()
+  uint64_t free_bytes[2];
+  for (int fuses = 0; fuses < 2; fuses++) {
+    rig on;
+    reset();
+    setenv("ISOMER_FUSION", fuses ? "1" : "0", 1);
+    rig_open(&on);
+    assert_int_equal(on.device->memory.bytes_free(on.device->device, &free_bytes[fuses]), ISO_OK);
+    rig_close(&on);
+    expect_clean();
+  }
+  unsetenv("ISOMER_FUSION");
+  assert_int_equal(free_bytes[0], (1 << 30) - BYTES);
+  assert_in_range(free_bytes[0] - free_bytes[1], 2 << 20, 3 << 20);
+}
+
 /* ---- Several devices ----------------------------------------------------------------------------
  */
 
@@ -598,6 +617,7 @@ int main(void) {
       cmocka_unit_test_setup(test_a_dispatch_is_named, reset_fake),
       cmocka_unit_test_setup(test_a_value_that_never_comes, reset_fake),
       cmocka_unit_test_setup(test_the_largest_buffer, reset_fake),
+      cmocka_unit_test_setup(test_memory_of_a_queue, reset_fake),
       cmocka_unit_test_setup(test_buffers_of_another_device, reset_fake),
       cmocka_unit_test_setup(test_no_such_device, reset_fake),
   };
