@@ -74,6 +74,18 @@ bool vulkan_has_extension(const vulkan_api *api, VkPhysicalDevice physical, cons
 
 /* ---- Facts --------------------------------------------------------------------------------- */
 
+/* Units that run workgroups, which Vulkan tells for NVIDIA alone; 0: unknown. */
+static uint32_t count_units(const vulkan_api *api, VkPhysicalDevice physical) {
+  if (!vulkan_has_extension(api, physical, VK_NV_SHADER_SM_BUILTINS_EXTENSION_NAME))
+    return 0;
+  VkPhysicalDeviceShaderSMBuiltinsPropertiesNV units = {
+      .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_SM_BUILTINS_PROPERTIES_NV};
+  VkPhysicalDeviceProperties2 properties = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2,
+                                            .pNext = &units};
+  api->vkGetPhysicalDeviceProperties2(physical, &properties);
+  return units.shaderSMCount;
+}
+
 static bool find_queue_family(const vulkan_api *api, vulkan_facts *facts) {
   VkQueueFamilyProperties families[32];
   uint32_t count = 32;
@@ -148,7 +160,7 @@ static void describe(vulkan_facts *facts, const VkPhysicalDeviceProperties *prop
                             .largest_allocation_bytes = facts->largest_allocation_bytes,
                             .alignment_bytes = ALIGNMENT,
                             .subgroup_width = v11->subgroupSize,
-                            .n_units = 1, /* Vulkan does not tell */
+                            .n_units = facts->n_units ? facts->n_units : 1,
                             .features = facts->host_memory ? ISO_FEATURE_HOST_MEMORY : 0,
                             .copy_bytes_per_us = 10000.0f};
   if (info->kind == ISO_DEVICE_CPU)
@@ -221,6 +233,7 @@ static bool examine(const vulkan_api *api, vulkan_facts *facts, char *out_reason
   facts->has_shuffle = v11.subgroupSupportedOperations & VK_SUBGROUP_FEATURE_SHUFFLE_BIT;
   facts->has_budget =
       vulkan_has_extension(api, facts->physical, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
+  facts->n_units = count_units(api, facts->physical);
   facts->vendor_id = properties.properties.vendorID;
   facts->device_id = properties.properties.deviceID;
   memcpy(facts->cache_uuid, properties.properties.pipelineCacheUUID, VK_UUID_SIZE);

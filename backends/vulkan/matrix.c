@@ -6,16 +6,18 @@
 #include "backends/vulkan/weights.h"
 
 enum {
-  SLAB_UNIT = 384,       /* rows of a slab: whole tiles of any shape */
-  SLAB_BYTES = 48 << 20, /* of halves; there are two of them */
-  COLUMN_UNIT = 32,      /* rows of x are multiples of it */
-  SHORT_ROWS = 64,       /* up to so many rows, tiles are short */
-  DIRECT_ROWS = 256,     /* with more, blocks are decoded once rather than by every tile */
-  SPLIT_ROWS = 512,      /* ... and lengths are cut up ... */
-  WANTED_GROUPS = 264,   /* ... until there are so many workgroups, ... */
-  LEAST_LENGTH = 512,    /* ... but not below this */
-  WORKGROUP = 256,       /* of the small shaders */
-  ENOUGH_GROUPS = 96     /* below so many large tiles, small ones fill a device better */
+  SLAB_UNIT = 384,            /* rows of a slab: whole tiles of any shape */
+  SLAB_BYTES = 48 << 20,      /* of halves; there are two of them */
+  COLUMN_UNIT = 32,           /* rows of x are multiples of it */
+  SHORT_ROWS = 64,            /* up to so many rows, tiles are short */
+  DIRECT_ROWS = 256,          /* with more, blocks are decoded once rather than by every tile */
+  SPLIT_ROWS = 512,           /* ... and lengths are cut up ... */
+  WANTED_GROUPS = 264,        /* ... until there are so many workgroups, ... */
+  LEAST_LENGTH = 512,         /* ... but not below this */
+  MOST_PARTS = 3,             /* of the last tiles of many rows, for each unit of the device */
+  WORKGROUP = 256,            /* of the small shaders */
+  PART_BYTES = 128 * 192 * 4, /* of the largest tile's sums */
+  ENOUGH_GROUPS = 96          /* below so many large tiles, small ones fill a device better */
 };
 
 /* A shader, and what one workgroup of it makes; `shader` is 0 where there is none. */
@@ -55,7 +57,7 @@ static const vulkan_shader decode_shaders[ISO_SCHEME_COUNT] = {VULKAN_BY_SCHEME(
 
 /* Where things lie in the workspace: activations as halves and their scales, then slabs or sums. */
 typedef struct workspace_plan {
-  uint64_t rest, bytes;
+  uint64_t rest, parts, bytes;
   uint32_t slab_rows;
 } workspace_plan;
 
@@ -68,21 +70,28 @@ static uint64_t sums_of_split(uint64_t n_rows, uint64_t n_out) {
   return round_up(n_rows, 128) * round_up(n_out, SLAB_UNIT) * sizeof(float);
 }
 
-static workspace_plan plan_workspace(uint64_t n_rows, uint64_t n_in, uint64_t n_out) {
+/* Parts of tiles that the workspace has room for. */
+static uint64_t most_parts(const iso_device *device) {
+  return (uint64_t)device->facts.n_units * MOST_PARTS;
+}
+
+static workspace_plan plan_workspace(const iso_device *device, uint64_t n_rows, uint64_t n_in,
+                                     uint64_t n_out) {
   uint64_t slab_rows = SLAB_BYTES / (n_in * 2) / SLAB_UNIT * SLAB_UNIT;
   slab_rows = slab_rows < SLAB_UNIT ? SLAB_UNIT : slab_rows;
   workspace_plan plan = {.slab_rows = (uint32_t)(slab_rows < n_out ? slab_rows : n_out)};
   plan.rest = align(vulkan_halves_bytes(n_rows, n_in));
   uint64_t slab_bytes = 2 * align(plan.slab_rows * n_in * 2);
   uint64_t sums_bytes = n_rows <= SPLIT_ROWS ? sums_of_split(n_rows, n_out) * 2 : 0;
-  plan.bytes = plan.rest + (slab_bytes > sums_bytes ? slab_bytes : sums_bytes);
+  plan.parts = plan.rest + (slab_bytes > sums_bytes ? slab_bytes : sums_bytes);
+  plan.bytes = plan.parts + (n_rows > SPLIT_ROWS ? most_parts(device) * PART_BYTES : 0);
   return plan;
 }
 
 uint64_t vulkan_matrix_workspace(const iso_device *device, const iso_op_arguments *arguments) {
-  (void)device;
   vulkan_sizes y = vulkan_sizes_of(&arguments->outputs[0]);
-  return plan_workspace(y.n_rows, vulkan_sizes_of(&arguments->inputs[0]).n_columns, y.n_columns)
+  return plan_workspace(device, y.n_rows, vulkan_sizes_of(&arguments->inputs[0]).n_columns,
+                        y.n_columns)
       .bytes;
 }
 
@@ -137,18 +146,28 @@ typedef struct matrix_piece {
   const vulkan_halves *x;
   const tile_shape *shape;
   uint64_t rest, scales; /* of the weight's first row */
-  uint32_t n_out, n_in, first_column, n_splits, length;
+  uint32_t n_out, n_in, first_column;
+  uint32_t n_splits, length; /* of tiles that are cut up, all or the last `n_split` if not 0 */
+  uint32_t n_split;
   uint64_t sums;       /* with more than one split */
+  uint64_t parts;      /* of the last tiles */
   uint64_t slab_bytes; /* that `rest` is a slab of; 0 where it is the weight */
 } matrix_piece;
 
-/* Of a slab, only that is read of the workspace: the next one is decoded meanwhile. */
+/* Of the workspace, only what is used: the next slab may be decoded meanwhile, or another product
+ * made. */
 static iso_status enqueue(iso_queue *queue, const matrix_piece *piece, vulkan_dispatch *dispatch) {
-  if (piece->slab_bytes == 0)
-    return vulkan_enqueue_halves(queue, piece->arguments, piece->x, false, dispatch);
-  vulkan_access accesses[VULKAN_MAX_ACCESSES + 2];
-  uint32_t n = vulkan_accesses_of(piece->arguments, accesses) - 1; /* the last is the workspace */
-  accesses[n++] = (vulkan_access){piece->rest, piece->slab_bytes, false};
+  vulkan_access accesses[VULKAN_MAX_ACCESSES + 4];
+  uint32_t n = vulkan_accesses_of(piece->arguments, accesses); /* the last is the workspace */
+  if (piece->n_split > 0 || piece->n_splits <= 1)
+    n--;
+  if (piece->slab_bytes > 0)
+    accesses[n++] = (vulkan_access){piece->rest, piece->slab_bytes, false};
+  if (piece->n_split > 0) {
+    accesses[n++] =
+        (vulkan_access){piece->parts, most_parts(vulkan_queue_device(queue)) * PART_BYTES, true};
+    accesses[n++] = (vulkan_access){vulkan_queue_arrivals(queue), VULKAN_ARRIVALS * 4, true};
+  }
   accesses[n++] = (vulkan_access){piece->x->halves, piece->x->bytes, false};
   dispatch->accesses = accesses;
   dispatch->n_accesses = n;
@@ -176,6 +195,40 @@ static void cut_length(matrix_piece *piece, uint32_t n_rows, uint64_t bytes) {
   piece->n_splits = vulkan_ceil_div(piece->n_in, piece->length);
 }
 
+static uint32_t count_tiles(const matrix_piece *piece, uint32_t n_rows) {
+  return vulkan_ceil_div(n_rows, piece->shape->rows) *
+         vulkan_ceil_div(piece->n_out, piece->shape->columns);
+}
+
+/* A unit of the device makes one tile at a time. Those that the last round would leave some units
+ * idle with are cut up into as many parts as take the least time. It is counted in steps: to leave
+ * a part takes some LEAVE of them, to gather one GATHER. */
+static void cut_last_tiles(iso_queue *queue, matrix_piece *piece, uint32_t n_rows) {
+  enum { LEAVE = 6, GATHER = 2, MOST_SPLITS = 16 };
+  const iso_device *device = vulkan_queue_device(queue);
+  uint32_t n_units = device->facts.n_units;
+  uint32_t n_steps = vulkan_ceil_div(piece->n_in, piece->shape->step);
+  piece->n_split = 0;
+  piece->n_splits = 1;
+  piece->length = piece->n_in;
+  if (n_units == 0 || n_units > VULKAN_ARRIVALS || !vulkan_queue_arrivals(queue) ||
+      n_rows <= SPLIT_ROWS)
+    return;
+  uint32_t n_left = count_tiles(piece, n_rows) % n_units, least = n_steps;
+  for (uint32_t splits = 2;
+       n_left > 0 && splits <= MOST_SPLITS && n_left * splits <= most_parts(device); splits++) {
+    uint32_t steps = vulkan_ceil_div(n_steps, splits), n_parts = vulkan_ceil_div(n_steps, steps);
+    uint32_t rounds = vulkan_ceil_div(n_left * n_parts, n_units);
+    uint32_t cost = rounds * (steps + LEAVE) + n_parts * GATHER;
+    if (cost >= least)
+      continue;
+    least = cost;
+    piece->n_split = n_left;
+    piece->n_splits = n_parts;
+    piece->length = steps * piece->shape->step;
+  }
+}
+
 /* Eight columns of y lie at 16 bytes. */
 static bool is_vector_result(const iso_tensor *y) {
   bool even = vulkan_address(y) % 32 == 0 && y->dims[y->n_dims - 1] % 8 == 0;
@@ -184,37 +237,48 @@ static bool is_vector_result(const iso_tensor *y) {
   return even;
 }
 
+/* How the tiles of a product are made. */
+enum { SPLIT_NONE, SPLIT_LEAVES_SUMS, SPLIT_LAST_TILES }; /* matmul_matrix.comp */
+
 static iso_status multiply(iso_queue *queue, const matrix_piece *piece) {
   const iso_tensor *y = &piece->arguments->outputs[0], *weight = &piece->arguments->inputs[1];
   const tile_shape *shape = piece->shape;
   vulkan_sizes sizes = vulkan_sizes_of(y);
+  uint32_t n_tiles = count_tiles(piece, sizes.n_rows);
+  uint32_t how = piece->n_split        ? SPLIT_LAST_TILES
+                 : piece->n_splits > 1 ? SPLIT_LEAVES_SUMS
+                                       : SPLIT_NONE;
   struct {
     vulkan_rows y;
     uint64_t x, rest, scales, row_scales, bias, sums;
-    uint32_t n_rows, n_out, y_inner_rows, first_column, n_splits, length;
+    uint32_t n_rows, n_out, y_inner_rows, first_column, n_splits, length, n_whole;
+    uint64_t arrivals;
   } push = {.y = vulkan_rows_of(y),
             .x = piece->x->halves,
             .rest = piece->rest,
             .scales = piece->scales,
             .row_scales = piece->x->scales,
             .bias = bias_of(piece),
-            .sums = piece->sums,
+            .sums = piece->n_split ? piece->parts : piece->sums,
             .n_rows = sizes.n_rows,
             .n_out = piece->n_out,
             .y_inner_rows = sizes.inner_rows,
             .first_column = piece->first_column,
             .n_splits = piece->n_splits,
-            .length = piece->length};
+            .length = piece->length,
+            .n_whole = n_tiles - piece->n_split,
+            .arrivals = vulkan_queue_arrivals(queue)};
   vulkan_dispatch dispatch = {
       .shader = shape->shader,
       .constants = {shape->workgroup, weight->layout == VULKAN_LAYOUT_SPLIT, vulkan_type_of(y),
                     push.bias != 0, piece->n_in, sizes.n_rows >= shape->rows,
-                    piece->n_out >= shape->columns, piece->n_splits > 1, is_vector_result(y)},
+                    piece->n_out >= shape->columns, how, is_vector_result(y)},
       .n_constants = 9,
       .push = &push,
       .push_bytes = sizeof push};
-  vulkan_split_groups((uint64_t)vulkan_ceil_div(sizes.n_rows, shape->rows) *
-                          vulkan_ceil_div(piece->n_out, shape->columns) * piece->n_splits,
+  if (how == SPLIT_LEAVES_SUMS)
+    push.n_whole = 0;
+  vulkan_split_groups(push.n_whole + (uint64_t)(n_tiles - push.n_whole) * piece->n_splits,
                       dispatch.groups);
   return enqueue(queue, piece, &dispatch);
 }
@@ -300,8 +364,7 @@ static iso_status multiply_halves(iso_queue *queue, matrix_piece *piece, uint32_
   if (!vulkan_queue_device(queue)->facts.has_matrix2) {
     piece->shape = n_rows <= SHORT_ROWS ? &direct_shapes[ISO_SCHEME_F16].low
                                         : &direct_shapes[ISO_SCHEME_F16].high;
-    piece->n_splits = 1;
-    piece->length = piece->n_in;
+    cut_last_tiles(queue, piece, n_rows);
     return multiply(queue, piece);
   }
   const tile_shape *shape = workgroup_shapes;
@@ -317,7 +380,7 @@ VULKAN_LAUNCH(vulkan_matmul_matrix) {
   uint32_t n_in = vulkan_sizes_of(x).n_columns, n_out = sizes.n_columns;
   if (sizes.n_rows == 0 || n_out == 0)
     return ISO_OK;
-  workspace_plan plan = plan_workspace(sizes.n_rows, n_in, n_out);
+  workspace_plan plan = plan_workspace(vulkan_queue_device(queue), sizes.n_rows, n_in, n_out);
   uint64_t base = arguments->workspace->address + arguments->workspace_offset;
   vulkan_halves halves;
   ISO_TRY(vulkan_halves_of(queue, arguments, &halves));
@@ -329,8 +392,13 @@ VULKAN_LAUNCH(vulkan_matmul_matrix) {
                         .scales = planes.scales,
                         .n_out = n_out,
                         .n_in = n_in,
-                        .sums = base + plan.rest};
+                        .sums = base + plan.rest,
+                        .parts = base + plan.parts};
   if (piece.shape->shader) {
+    if (sizes.n_rows > SPLIT_ROWS) {
+      cut_last_tiles(queue, &piece, sizes.n_rows);
+      return multiply(queue, &piece);
+    }
     cut_length(&piece, sizes.n_rows, arguments->workspace_bytes - plan.rest);
     ISO_TRY(multiply(queue, &piece));
     return piece.n_splits > 1 ? join(queue, &piece) : ISO_OK;

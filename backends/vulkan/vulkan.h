@@ -74,7 +74,8 @@ typedef struct vulkan_facts {
   uint32_t version; /* of Vulkan, that loader and driver share */
   bool has_budget;  /* VK_EXT_memory_budget */
   bool has_shuffle; /* between the invocations of a subgroup */
-  uint32_t subgroup_width, n_units, shared_bytes;
+  uint32_t subgroup_width, shared_bytes;
+  uint32_t n_units; /* that run workgroups; 0: unknown */
   uint32_t most_invocations; /* of a workgroup */
   /* Workgroups up to so many must ask for their subgroups' width; 0: none must (width.h). */
   uint32_t fixed_width_invocations;

@@ -3,8 +3,13 @@
  * A workgroup takes TILE_M rows of x, TILE_N of the weight and one of n_splits parts of their
  * length; a subgroup WARP_M x WARP_N results in fragments of 16 x 16. Slices STEP deep go through
  * shared memory, weights being decoded on the way, and while one is multiplied the next is under
- * way. With several splits, results are left as f32 sums [split][row][column], both padded to whole
- * tiles, which matmul_join.comp brings together: few rows make too few tiles to fill a device.
+ * way. Few rows make too few tiles to fill a device, and the last tiles of many leave most of it
+ * idle, so they are split (SPLIT_HOW):
+ *
+ *     SPLIT_LEAVES_SUMS  results are left as f32 sums [split][row][column], both padded to whole
+ *                        tiles, which matmul_join.comp brings together
+ *     SPLIT_LAST_TILES   tiles from n_whole on; the workgroup that is done last with one gathers
+ *                        its parts
  *
  * Shared memory is what limits this: its rows are padded so that neither stores nor loads of
  * fragments meet in a bank, and N_IN is a constant so that addresses take few registers. The
@@ -26,15 +31,18 @@ layout(constant_id = 3) const uint HAS_BIAS = 0;
 layout(constant_id = 4) const uint N_IN = 32;
 layout(constant_id = 5) const uint IS_WHOLE_M = 0; /* there are rows for a tile, ... */
 layout(constant_id = 6) const uint IS_WHOLE_N = 0; /* ... and columns */
-layout(constant_id = 7) const uint LEAVES_SUMS = 0;
+layout(constant_id = 7) const uint SPLIT_HOW = 0;       /* SPLIT_* */
 layout(constant_id = 8) const uint IS_VECTOR = 0; /* eight columns of y lie at 16 bytes */
 const uint VECTOR = 1;
+const uint SPLIT_LEAVES_SUMS = 1, SPLIT_LAST_TILES = 2;
 
 /* x is [n_rows, N_IN] in halves. The results of row r are multiplied by row_scales[r]. */
 layout(push_constant) uniform Push {
   Rows y;
   uint64_t x, rest, scales, row_scales, bias, sums_to;
   uint n_rows, n_out, y_inner_rows, first_column, n_splits, length; /* columns of x of a split */
+  uint n_whole;      /* tiles that are not split; of SPLIT_LEAVES_SUMS, 0 */
+  uint64_t arrivals; /* a counter for each tile that is */
 };
 
 #include "weights.glsl"
@@ -107,6 +115,48 @@ void leave_sums(uint split, uint warp_m, uint warp_n) {
                    gl_CooperativeMatrixLayoutRowMajor);
 }
 
+/* What one workgroup writes and another reads while both run. */
+layout(buffer_reference, std430, buffer_reference_align = 16) coherent buffer Parts { vec4 v[]; };
+layout(buffer_reference, std430, buffer_reference_align = 4) coherent buffer Arrivals { uint v[]; };
+
+/* Leaves the sums of one part of a tile, each invocation the eight of a fragment that it holds, which
+ * are the same in all parts. Whoever is done last gathers them, in the parts' order, so that sums do
+ * not depend on it, and returns true. The counter is left at 0, as it was found. */
+bool gather_parts(uint tile, uint split) {
+  const uint QUADS = FRAGMENTS_M * FRAGMENTS_N * 2, BYTES = QUADS * THREADS * 16;
+  uint64_t first = sums_to + uint64_t(tile * n_splits) * BYTES + gl_LocalInvocationID.x * 16;
+  Parts own = Parts(first + split * BYTES);
+  [[unroll]] for (uint i = 0; i < QUADS; i++) {
+    vec4 four;
+    [[unroll]] for (uint e = 0; e < 4; e++)
+      four[e] = sums[i / 2][i % 2 * 4 + e];
+    own.v[i * THREADS] = four;
+  }
+  memoryBarrierBuffer();
+  barrier();
+  if (gl_LocalInvocationID.x == 0) {
+    uint n_arrived = atomicAdd(Arrivals(arrivals).v[tile], 1) + 1;
+    if (n_arrived == n_splits)
+      Arrivals(arrivals).v[tile] = 0;
+    x_slice[0].x = n_arrived;
+  }
+  barrier();
+  memoryBarrierBuffer();
+  if (x_slice[0].x != n_splits)
+    return false;
+  [[unroll]] for (uint i = 0; i < FRAGMENTS_M * FRAGMENTS_N; i++)
+    sums[i] = coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator>(0.0);
+  [[dont_unroll]] for (uint s = 0; s < n_splits; s++) {
+    Parts part = Parts(first + s * BYTES);
+    [[unroll]] for (uint i = 0; i < QUADS; i++) {
+      vec4 four = part.v[i * THREADS];
+      [[unroll]] for (uint e = 0; e < 4; e++)
+        sums[i / 2][i % 2 * 4 + e] += four[e];
+    }
+  }
+  return true;
+}
+
 /* A fragment at a time through shared memory that no slice needs any more: each lane has eight
  * columns of a row. */
 void store_results(uint warp_m, uint warp_n) {
@@ -142,7 +192,13 @@ void store_results(uint warp_m, uint warp_n) {
 
 void main() {
   /* Tiles under way at once share their weights: those of one column come after one another. */
-  uint group = group_index(), split = group % n_splits, tile = group / n_splits;
+  uint group = group_index(), split = 0, tile = group;
+  bool is_split = SPLIT_HOW == SPLIT_LEAVES_SUMS ||
+                  (SPLIT_HOW == SPLIT_LAST_TILES && group >= n_whole);
+  if (is_split) {
+    split = (group - n_whole) % n_splits;
+    tile = n_whole + (group - n_whole) / n_splits;
+  }
   uint n_row_tiles = (n_rows + TILE_M - 1) / TILE_M;
   m0 = tile % n_row_tiles * TILE_M;
   n0 = tile / n_row_tiles * TILE_N;
@@ -154,7 +210,8 @@ void main() {
     m0 = min(m0, n_rows - TILE_M);
   if (IS_WHOLE_N != 0)
     n0 = min(n0, n_out - TILE_N);
-  uint begin = split * length, end = min(begin + length, N_IN), warp = gl_SubgroupID;
+  uint begin = split * length, end = is_split ? min(begin + length, N_IN) : N_IN;
+  uint warp = gl_SubgroupID;
   uint warp_m = warp / (TILE_N / WARP_N) * WARP_M, warp_n = warp % (TILE_N / WARP_N) * WARP_N;
   [[unroll]] for (uint i = 0; i < FRAGMENTS_M * FRAGMENTS_N; i++)
     sums[i] = coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator>(0.0);
@@ -174,9 +231,11 @@ void main() {
     }
     multiply_slices(warp_m, warp_n);
   }
-  if (LEAVES_SUMS != 0) {
+  if (SPLIT_HOW == SPLIT_LEAVES_SUMS) {
     leave_sums(split, warp_m, warp_n);
     return;
   }
+  if (SPLIT_HOW == SPLIT_LAST_TILES && is_split && !gather_parts(tile - n_whole, split))
+    return;
   store_results(warp_m, warp_n);
 }
