@@ -7,7 +7,8 @@
  * worked on the next are on their way. Scores pass through shared memory, where two invocations
  * share a row. Kept compiled in spirv/, as matmul_matrix.comp is.
  *
- * Only positions that some row of the tile sees are read: others may hold anything. */
+ * Only positions that some row of the tile sees are read: others may hold anything. With
+ * VECTOR_ROWS, four elements of every row of q and y lie at a multiple of their size. */
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #extension GL_KHR_cooperative_matrix : require
@@ -156,10 +157,15 @@ void load_queries(uint first, uint kv_head, uint chunk) {
       vec4 low = vec4(0), high = vec4(0);
       if (token < n_tokens && has_head(r, chunk)) {
         uint64_t from = row_of(q, token * N_HEADS + head_of(r, kv_head, chunk), N_HEADS);
+#ifdef VECTOR_ROWS
+        low = load_four(from, i % OCTETS * 2, TYPE_Q);
+        high = load_four(from, i % OCTETS * 2 + 1, TYPE_Q);
+#else
         for (uint j = 0; j < 4; j++) {
           low[j] = load_element(from, i % OCTETS * 8 + j, TYPE_Q);
           high[j] = load_element(from, i % OCTETS * 8 + 4 + j, TYPE_Q);
         }
+#endif
       }
       keys[i / OCTETS * STRIDE + i % OCTETS] = uvec4(pack(low), pack(high));
     }
@@ -246,11 +252,31 @@ void attend(uint sequence, uint first, uint kv_head, uint chunk, uint split) {
     }
     subgroupBarrier();
     float own[POSITIONS / 2], most = largest;
+#ifdef VECTOR_ROWS
+    bool is_whole = subgroupAll(int(p0) >= seen_from && int(p0) + POSITIONS <= seen_to) &&
+                    soft_cap == 0.0 && slopes == 0;
+    [[unroll]] for (uint i = 0; i < POSITIONS / 2; i += 4) {
+      vec4 four = scores[warp][lane / 2 * SCORE_STRIDE + half_at / 4 + i / 4];
+      [[unroll]] for (uint j = 0; j < 4; j++)
+        own[i + j] = four[j];
+    }
+    if (is_whole) { /* most often all rows see all of the tile */
+      [[unroll]] for (uint i = 0; i < POSITIONS / 2; i++) {
+        own[i] *= scale;
+        most = max(most, own[i]);
+      }
+    } else
+      [[unroll]] for (uint i = 0; i < POSITIONS / 2; i++) {
+        own[i] = score_of(own[i], int(p0 + half_at + i), seen_from, seen_to, position, slope);
+        most = max(most, own[i]);
+      }
+#else
     [[unroll]] for (uint i = 0; i < POSITIONS / 2; i++) {
       own[i] = score_of(scores[warp][lane / 2 * SCORE_STRIDE + half_at / 4 + i / 4][i % 4],
                         int(p0 + half_at + i), seen_from, seen_to, position, slope);
       most = max(most, own[i]);
     }
+#endif
     most = max(most, subgroupShuffleXor(most, 1));
     float shrink = most == largest ? 1.0 : exp(largest - most);
     float shift = most == -INFINITY ? 0.0 : most, sum = 0;
@@ -296,6 +322,15 @@ void attend(uint sequence, uint first, uint kv_head, uint chunk, uint split) {
     subgroupBarrier();
     coopMatStore(sums[d], scores[warp], 0, SCORE_STRIDE, gl_CooperativeMatrixLayoutRowMajor);
     subgroupBarrier();
+#ifdef VECTOR_ROWS
+    if (is_ours && n_splits == 1) {
+      uint64_t to = row_of(y, uint(token) * N_HEADS + head_of(row, kv_head, chunk), N_HEADS);
+      float factor = total > 0.0 ? 1.0 / total : 0.0;
+      [[unroll]] for (uint i = 0; i < 2; i++)
+        store_four(to, 4 * d + lane % 2 * 2 + i, TYPE_Y,
+                   scores[warp][lane / 2 * SCORE_STRIDE + lane % 2 * 2 + i] * factor);
+    } else
+#endif
     if (is_ours)
       [[unroll]] for (uint i = 0; i < 8; i++) {
         uint column = lane % 2 * 8 + i;
