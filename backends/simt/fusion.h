@@ -3,8 +3,9 @@
  * A queue holds an op back when it may be the first of a known pattern. Whatever is enqueued next
  * either completes the pattern, and one kernel does the work of all, or is enqueued behind what was
  * held back. Every output of every op is written, bit for bit as without fusion, so nobody can
- * tell but by the clock. Products of the same rows that no kernel takes together run beside each
- * other. ISOMER_FUSION=0 turns it all off. */
+ * tell but by the clock; only sums over K may be split otherwise, where products share a launch.
+ * Products of the same rows that no kernel takes together run beside each other. ISOMER_FUSION=0
+ * turns it all off. */
 #ifndef ISOMER_SIMT_FUSION_H
 #define ISOMER_SIMT_FUSION_H
 

@@ -8,6 +8,7 @@
 #define ISOMER_CUDA_HOPPER_H
 
 #include "backends/simt/matmul_mma.cuh"
+#include <atomic>
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define HOPPER_HAS_WGMMA 1
@@ -69,6 +70,16 @@ __device__ __forceinline__ void hopper_barrier_wait(uint64_t *barrier, uint32_t 
                : "memory");
 #endif
 }
+/* True in one lane of a whole subgroup. Unlike a comparison of lanes it tells the compiler that what
+ * follows is done once: operands of copies then need no loop over lanes, some 25 instructions each. */
+__device__ __forceinline__ bool hopper_elect() {
+  uint32_t elected = 0;
+#if HOPPER_HAS_WGMMA
+  asm volatile("{ .reg .pred one; elect.sync _|one, 0xffffffff; selp.u32 %0, 1, 0, one; }"
+               : "=r"(elected));
+#endif
+  return elected != 0;
+}
 /* Copies bytes, a multiple of 16 as both addresses are, and counts them on the barrier. */
 __device__ __forceinline__ void hopper_copy(void *shared, const void *memory, uint32_t bytes,
                                             uint64_t *barrier) {
@@ -87,6 +98,22 @@ __device__ __forceinline__ void hopper_copy_to_all(void *shared, const void *mem
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::"
                "cluster [%0], [%1], %2, [%3], %4;" ::"r"(mma_shared_address(shared)),
                "l"(memory), "r"(bytes), "r"(mma_shared_address(barrier)), "h"(blocks)
+               : "memory");
+#endif
+}
+
+/* A matrix as the copy engine sees it: the driver's CUtensorMap, in a kernel's parameters. */
+struct alignas(64) hopper_map {
+  uint64_t opaque[16];
+};
+
+/* Copies a box of a matrix from this column and row on; what lies outside the matrix is zeros. */
+__device__ __forceinline__ void hopper_copy_box(void *shared, const hopper_map *map, int column,
+                                                int row, uint64_t *barrier) {
+#if HOPPER_HAS_WGMMA
+  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+               "[%0], [%1, {%2, %3}], [%4];" ::"r"(mma_shared_address(shared)),
+               "l"(map), "r"(column), "r"(row), "r"(mma_shared_address(barrier))
                : "memory");
 #endif
 }
@@ -196,6 +223,40 @@ int hopper_clusters(iso_queue *queue, void (*kernel)(P...), int threads, unsigne
   return 1;
 }
 
+/* Describes rows of 16-bit values, each at a multiple of 16 bytes, in boxes of `box_rows` rows (256
+ * at most) and 128 bytes, whose chunks are exchanged as hopper_rows() has them. False where the
+ * driver cannot. */
+static inline bool hopper_describe(hopper_map *out_map, const void *data, int64_t n_rows,
+                                   int64_t n_columns, int64_t stride_bytes, uint32_t box_rows) {
+  /* cuTensorMapEncodeTiled() and the numbers of its enumerations: <cuda.h> is this backend's. */
+  typedef int (*encode_function)(hopper_map *, int, uint32_t, void *, const uint64_t *,
+                                 const uint64_t *, const uint32_t *, const uint32_t *, int, int, int,
+                                 int);
+  enum { UINT16 = 1, NOT_INTERLEAVED = 0, SWIZZLE_128B = 3, PROMOTE_256B = 3, ZEROS = 0 };
+  static std::atomic<void *> known;
+  void *encode = known.load(std::memory_order_relaxed);
+  if (!encode) {
+    cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
+#if CUDART_VERSION >= 12050
+    cudaError_t error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &encode, 12000,
+                                                         cudaEnableDefault, &result);
+#else
+    cudaError_t error =
+        cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &encode, cudaEnableDefault, &result);
+#endif
+    if (error != cudaSuccess || result != cudaDriverEntryPointSuccess || !encode) {
+      (void)cudaGetLastError();
+      return false;
+    }
+    known.store(encode, std::memory_order_relaxed);
+  }
+  uint64_t dims[2] = {(uint64_t)n_columns, (uint64_t)n_rows};
+  uint64_t strides[1] = {(uint64_t)stride_bytes};
+  uint32_t boxes[2] = {64, box_rows}, steps[2] = {1, 1};
+  return ((encode_function)encode)(out_map, UINT16, 2, (void *)data, dims, strides, boxes, steps,
+                                   NOT_INTERLEAVED, SWIZZLE_128B, PROMOTE_256B, ZEROS) == 0;
+}
+
 /* Threads of a barrier of its own number, 1 to 15. */
 __device__ __forceinline__ void hopper_sync(int number, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
@@ -258,6 +319,9 @@ __device__ __forceinline__ uint64_t hopper_rows(const void *shared) {
 #define HOPPER_LIST_32                                                                             \
   "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"                                         \
   "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
+#define HOPPER_LIST_48                                                                             \
+  HOPPER_LIST_32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47"
+#define HOPPER_LIST_56 HOPPER_LIST_48 ",%48,%49,%50,%51,%52,%53,%54,%55"
 #define HOPPER_LIST_64                                                                             \
   HOPPER_LIST_32 ","                                                                               \
                  "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"                \
@@ -268,6 +332,8 @@ __device__ __forceinline__ uint64_t hopper_rows(const void *shared) {
 #define HOPPER_OUT_32_AT(i)                                                                        \
   HOPPER_OUT_8(i), HOPPER_OUT_8(i + 8), HOPPER_OUT_8(i + 16), HOPPER_OUT_8(i + 24)
 #define HOPPER_OUT_32 HOPPER_OUT_32_AT(0)
+#define HOPPER_OUT_48 HOPPER_OUT_32, HOPPER_OUT_8(32), HOPPER_OUT_8(40)
+#define HOPPER_OUT_56 HOPPER_OUT_48, HOPPER_OUT_8(48)
 #define HOPPER_OUT_64 HOPPER_OUT_32, HOPPER_OUT_32_AT(32)
 
 /* Adds 64 x 16 values in registers (rows 16 w .. of subgroup w, as in mma_add()) times Columns x 16
@@ -313,18 +379,33 @@ template <typename V, bool Transposed> struct hopper_product<V, 128, Transposed>
   }
 };
 
-/* 64 x 16 values times 64 x 16, both in shared memory as hopper_rows() describes them. */
-#define HOPPER_WGMMA_SHARED(type)                                                                  \
-  "{ .reg .pred add; setp.ne.u32 add, %34, 0; wgmma.mma_async.sync.aligned.m64n64k16.f32." type    \
-  "." type " {" HOPPER_LIST_32 "}, %32, %33, add, 1, 1, 0, 0; }"
-template <typename V>
-__device__ __forceinline__ void hopper_product_shared(float (&sums)[32], uint64_t left,
+/* 64 x 16 values times 2 N x 16, both in shared memory as hopper_rows() describes them. */
+#define HOPPER_WGMMA_SHARED(n, type, list, left, right, add)                                       \
+  "{ .reg .pred add; setp.ne.u32 add, " add ", 0; wgmma.mma_async.sync.aligned.m64n" n             \
+  "k16.f32." type "." type " {" list "}, " left ", " right ", add, 1, 1, 0, 0; }"
+template <typename V, int N>
+__device__ __forceinline__ void hopper_product_shared(float (&sums)[N], uint64_t left,
                                                       uint64_t right, int add) {
 #if HOPPER_HAS_WGMMA
-  if constexpr (__is_same(V, simt_bf16))
-    asm volatile(HOPPER_WGMMA_SHARED("bf16") : HOPPER_OUT_32 : "l"(left), "l"(right), "r"(add));
-  else
-    asm volatile(HOPPER_WGMMA_SHARED("f16") : HOPPER_OUT_32 : "l"(left), "l"(right), "r"(add));
+#define HOPPER_SHARED_OF(n, list, l, r, a, out)                                                    \
+  if constexpr (__is_same(V, simt_bf16))                                                           \
+    asm volatile(HOPPER_WGMMA_SHARED(n, "bf16", list, l, r, a)                                     \
+                 : out                                                                             \
+                 : "l"(left), "l"(right), "r"(add));                                               \
+  else                                                                                             \
+    asm volatile(HOPPER_WGMMA_SHARED(n, "f16", list, l, r, a)                                      \
+                 : out                                                                             \
+                 : "l"(left), "l"(right), "r"(add))
+  if constexpr (N == 32) {
+    HOPPER_SHARED_OF("64", HOPPER_LIST_32, "%32", "%33", "%34", HOPPER_OUT_32);
+  } else if constexpr (N == 48) {
+    HOPPER_SHARED_OF("96", HOPPER_LIST_48, "%48", "%49", "%50", HOPPER_OUT_48);
+  } else if constexpr (N == 56) {
+    HOPPER_SHARED_OF("112", HOPPER_LIST_56, "%56", "%57", "%58", HOPPER_OUT_56);
+  } else {
+    HOPPER_SHARED_OF("128", HOPPER_LIST_64, "%64", "%65", "%66", HOPPER_OUT_64);
+  }
+#undef HOPPER_SHARED_OF
 #endif
 }
 
