@@ -1,16 +1,17 @@
 /* sample: one token a row, by the definitions of ops/sampling.h. Scores are doubles, as in the
- * reference.
+ * reference; floats tell which tokens are worth a double.
  *
  * Three kernels. The first two have a block a stretch of a row: `scan` applies penalties and finds
- * the largest values; `pick` then either draws among its stretch, where every token above a bound
- * that is known by now can be drawn, or adds its part to a short list of the row's likeliest
- * tokens: with top-k, those that reach the k-th largest of the maxima of small groups; with min-p,
- * those that reach it; with top-p alone, those near the likeliest. The last kernel has a block a
- * row. It takes the best draw, or sorts the list in shared memory, where all filters are prefixes.
+ * the largest values; `pick` then draws among its stretch, where every token above a bound that is
+ * known by now can be drawn; with top-k, it adds what reaches the k-th largest of the maxima of
+ * small groups to a short list; with top-p of all tokens, it adds what they weigh to a histogram of
+ * their distances to the likeliest. `draw` takes the best draw, or sorts the list in shared memory,
+ * where all filters are prefixes. With top-p of all tokens several blocks go over parts of the row:
+ * the histogram says which distance the threshold is at, and the last block to be done sorts the
+ * tokens there.
  *
- * Where the list is too long or too short, that block goes over all tokens, and filters find their
- * threshold by digits of the score, the highest first: a histogram of one digit says which bucket
- * the threshold is in. Top-p tries a histogram of the distance to the likeliest before that. */
+ * Where a list is too long, as where many logits are equal, one block goes over all tokens, and
+ * finds thresholds by halving the range that they may be in. */
 #include "backends/simt/sample_noise.cuh"
 #include "backends/simt/simt.cuh"
 #include <type_traits>
@@ -21,17 +22,19 @@ enum {
   THREADS = 1024,
   SUBGROUPS = THREADS / SIMT_SUBGROUP,
   N_PARAMETERS = 8,
-  DIGIT_BITS = 8,
-  BUCKETS = 1 << DIGIT_BITS,
   MOST_LISTED = 2048,
   STRETCH = 4096,
   STRETCH_THREADS = 256,
-  STRETCH_GROUPS = 64 /* of threads side by side, whose maxima bound top-k's list */
+  STRETCH_GROUPS = 64, /* of threads side by side, whose maxima bound top-k's list */
+  DISTANCES = THREADS  /* buckets of distances to the likeliest token, up to REACH */
 };
 /* Gumbel noise lies between -2.9 and 22.9: scores this far below the largest are never drawn. */
 constexpr double REACH = 25.9;
-/* With top-p alone, the list goes this far below the largest score. */
-constexpr double NEAR = 12;
+constexpr float PER_DISTANCE = (float)(REACH / (int)DISTANCES);
+/* Weights in the histogram: shares of that of the nearest token of the bucket. All tokens of a
+ * stretch may be in one. */
+constexpr float SHARES = 0xffffffffu / STRETCH;
+constexpr double LEAST_LIMIT = 2.2250738585072014e-308;
 constexpr float FLOAT_MAX = 3.402823466e+38f, FLOAT_MIN = 1.175494351e-38f;
 
 /* What the first two kernels say of a stretch. */
@@ -48,6 +51,11 @@ struct entry {
   int32_t token;
 };
 
+struct scored {
+  double score;
+  int32_t token; /* -1: none */
+};
+
 struct operands {
   const float *logits, *parameters;
   const int32_t *state, *history;
@@ -58,7 +66,12 @@ struct operands {
   double *maxima;     /* [R, n_stretches, STRETCH_GROUPS] */
   entry *list;        /* [R, MOST_LISTED] */
   uint32_t *n_listed; /* [R] */
+  /* Of rows with top-p of all tokens: */
+  unsigned long long *weights; /* [R, DISTANCES] */
+  scored *drawn;               /* [R, n_parts]: the best of those surely kept */
+  uint32_t *n_done;            /* [R]: parts */
   int32_t n_logits, n_history, n_words, n_stretches;
+  int32_t n_parts, part; /* whole stretches */
 };
 /* Occurrences in the output part of the history, and this. */
 constexpr uint32_t IN_HISTORY = 1u << 31;
@@ -68,20 +81,16 @@ struct shared_memory {
   int32_t listed[MOST_LISTED];
   uint32_t n_listed;
   int32_t n_kept;
-  double reduced[SUBGROUPS], weights[BUCKETS];
+  double reduced[SUBGROUPS];
+  uint64_t keys[SUBGROUPS];
   int32_t tokens[SUBGROUPS];
-  uint32_t counts[BUCKETS];
   double above; /* weight of what is above the bucket that was chosen */
   int32_t bucket;
-  int32_t invalid;
+  bool is_last;
 };
 
 /* ---- Parts of the block ---------------------------------------------------------------------- */
 
-struct scored {
-  double score;
-  int32_t token; /* -1: none */
-};
 __device__ scored better(scored a, scored b) {
   if (b.token < 0)
     return a;
@@ -112,70 +121,6 @@ __device__ uint64_t key_of(double score) {
     return 0;
   uint64_t bits = (uint64_t)__double_as_longlong(score + 0.0);
   return bits >> 63 ? ~bits : bits | UINT64_C(1) << 63;
-}
-
-/* One token into the histogram. Whole subgroups call it; most share a bucket in the high digits,
- * which then costs one addition. */
-__device__ void tally(shared_memory *shared, bool counts, int bucket, double weight) {
-  int low = simt_subgroup_reduce(counts ? -bucket : -BUCKETS, simt_max());
-  int high = simt_subgroup_reduce(counts ? bucket : -1, simt_max());
-  if (high < 0)
-    return;
-  if (-low == high) {
-    double sum = simt_subgroup_reduce(counts ? weight : 0.0, simt_sum());
-    int n = simt_count(counts);
-    if (threadIdx.x % SIMT_SUBGROUP == 0) {
-      atomicAdd(&shared->counts[high], (uint32_t)n);
-      atomicAdd(&shared->weights[high], sum);
-    }
-  } else if (counts) {
-    atomicAdd(&shared->counts[bucket], 1u);
-    atomicAdd(&shared->weights[bucket], weight);
-  }
-}
-
-/* The key of the lowest token of those at `least` or above for which the tokens with larger scores
- * weigh less than `limit` together. Weights are 1, or exp(score - largest). */
-__device__ uint64_t find_threshold(const operands &o, const double *scores, uint64_t least,
-                                   bool by_probability, double largest, double limit,
-                                   shared_memory *shared) {
-  uint64_t prefix = 0;
-  double kept = 0;
-  for (int shift = 64 - DIGIT_BITS; shift >= 0; shift -= DIGIT_BITS) {
-    for (int i = (int)threadIdx.x; i < BUCKETS; i += THREADS) {
-      shared->counts[i] = 0;
-      shared->weights[i] = 0;
-    }
-    __syncthreads();
-    int rounds = (o.n_logits + THREADS - 1) / THREADS;
-    for (int r = 0; r < rounds; r++) {
-      int token = r * THREADS + (int)threadIdx.x;
-      double score = token < o.n_logits ? scores[token] : -INFINITY;
-      uint64_t key = key_of(score);
-      bool counts = key >= least && key > 0 &&
-                    (shift == 64 - DIGIT_BITS || key >> (shift + DIGIT_BITS) == prefix);
-      double weight = !counts ? 0.0 : by_probability ? exp(score - largest) : 1.0;
-      tally(shared, counts, (int)(key >> shift & (BUCKETS - 1)), weight);
-    }
-    __syncthreads();
-    if (threadIdx.x == 0) {
-      double above = kept;
-      for (int b = BUCKETS - 1; b >= 0; b--) {
-        if (shared->counts[b] == 0)
-          continue;
-        if (above >= limit)
-          break;
-        shared->bucket = b;
-        shared->above = above;
-        above += shared->weights[b];
-      }
-    }
-    __syncthreads();
-    prefix = prefix << DIGIT_BITS | (uint64_t)shared->bucket;
-    kept = shared->above;
-    __syncthreads();
-  }
-  return prefix;
 }
 
 /* ---- The list -------------------------------------------------------------------------------- */
@@ -216,10 +161,11 @@ struct row_values {
   }
 };
 
-/* Takes the row's list, sorted, scores divided by the temperature; false when it was too long. */
+/* Takes the row's list, sorted, scores divided by the temperature; false when it was too long.
+ * Other blocks of the launch may have written it. */
 __device__ bool take_list(const operands &o, int64_t row, double temperature,
                           shared_memory *shared) {
-  uint32_t count = o.n_listed[row];
+  uint32_t count = *(volatile uint32_t *)&o.n_listed[row];
   if (count > MOST_LISTED)
     return false;
   int padded = SIMT_SUBGROUP;
@@ -227,9 +173,9 @@ __device__ bool take_list(const operands &o, int64_t row, double temperature,
     padded *= 2;
   for (int i = (int)threadIdx.x; i < padded; i += THREADS) {
     bool exists = i < (int)count;
-    entry e = exists ? o.list[row * MOST_LISTED + i] : entry{-INFINITY, INT32_MAX};
-    shared->scores[i] = exists ? e.value / temperature : -INFINITY;
-    shared->listed[i] = e.token;
+    const volatile entry *e = &o.list[row * MOST_LISTED + i];
+    shared->scores[i] = exists ? e->value / temperature : -INFINITY;
+    shared->listed[i] = exists ? e->token : INT32_MAX;
   }
   if (threadIdx.x == 0)
     shared->n_listed = count;
@@ -237,31 +183,14 @@ __device__ bool take_list(const operands &o, int64_t row, double temperature,
   return true;
 }
 
-/* The number of entries that top-k and then top-p keep; -1 when the list ends before top-p is
- * satisfied. `total` is what all tokens weigh that top-p looks at, or negative: those of the list
- * that top-k keeps. One thread. */
-__device__ int keep_of_list(const shared_memory *shared, int count, int k, double top_p,
-                            double total) {
-  int kept = count;
-  if (k > 0 && k < count)
-    for (kept = k; kept < count && shared->scores[kept] == shared->scores[k - 1];)
-      kept++;
-  if (top_p >= 1)
-    return kept;
-  if (total < 0) {
-    total = 0;
-    for (int i = 0; i < kept; i++)
-      total += shared->listed_weights[i];
-  }
-  double limit = fmax(top_p * total, 2.2250738585072014e-308), above = 0;
-  for (int i = 0; i < kept;) {
-    if (above >= limit)
-      return i;
-    double score = shared->scores[i];
-    for (; i < kept && shared->scores[i] == score; i++)
+/* The number of entries, of `count`, that top-p keeps: until they and what is `above` the list
+ * weigh `limit` together. One thread. */
+__device__ int keep_top_p(const shared_memory *shared, int count, double above, double limit) {
+  int i = 0;
+  while (i < count && above < limit)
+    for (double score = shared->scores[i]; i < count && shared->scores[i] == score; i++)
       above += shared->listed_weights[i];
-  }
-  return k > 0 || above >= limit ? kept : -1;
+  return i;
 }
 
 /* ---- The row --------------------------------------------------------------------------------- */
@@ -308,14 +237,35 @@ struct drawing {
   double temperature, largest; /* the largest score, divided by the temperature */
   double k;                    /* of top-k; 0: off */
   double top_p, min_p;
+  float inverse; /* of the temperature, where floats hold it */
 
-  __device__ double lowest() const { return min_p > 0 ? largest + log(min_p) : -INFINITY; }
+  /* The lowest score that min-p and noise let be drawn. */
+  __device__ double lowest() const {
+    return largest + fmax(min_p > 0 ? log(min_p) : -INFINITY, -REACH);
+  }
+  /* How far a token's score is below the largest, to 2^-21 of that. */
+  __device__ float distance(double value) const {
+    return inverse < 1e30f ? (float)(best.score - value) * inverse
+                           : (float)(largest - value / temperature);
+  }
+  /* Of tokens 4 i .. 4 i + 3. */
+  __device__ void words(int32_t i, uint32_t (&out)[4]) const {
+    simt_philox((uint32_t)seed_low | (uint64_t)(uint32_t)seed_high << 32, (uint32_t)i,
+                (uint32_t)draw, out);
+  }
   __device__ double noise(int32_t token) const {
-    return simt_gumbel((uint32_t)seed_low | (uint64_t)(uint32_t)seed_high << 32, (uint32_t)draw,
-                       token);
+    uint32_t of_four[4];
+    words(token / 4, of_four);
+    int which = token % 4;
+    return simt_gumbel(which == 0   ? of_four[0]
+                       : which == 1 ? of_four[1]
+                       : which == 2 ? of_four[2]
+                                    : of_four[3]);
   }
   /* Whether every token's own score decides if it can be drawn. */
   __device__ bool is_direct() const { return k == 0 && top_p >= 1; }
+  /* Whether it takes what all tokens weigh. */
+  __device__ bool weighs_all() const { return k == 0 && top_p < 1; }
 };
 
 /* Every thread of a block of whole subgroups gets it; token -1 where the row cannot be drawn. */
@@ -352,9 +302,104 @@ __device__ drawing drawing_of(const operands &o, int64_t row) {
   }
   d.decided = d.best.token < 0 || d.temperature == 0 || d.best.score == INFINITY;
   d.largest = d.best.score / d.temperature;
+  d.inverse = 1 / (float)d.temperature;
   double k = floor((double)p[ISO_SAMPLE_TOP_K]);
-  d.k = k >= 1 && k < n_candidates ? k : 0.0;
+  /* All of few candidates are a list as well. */
+  d.k = k < 1 || (k >= n_candidates && n_candidates > MOST_LISTED) ? 0.0 : fmin(k, n_candidates);
   return d;
+}
+
+/* What noise less distance, to a float's worth, must be apart for the larger one to be the larger
+ * one. */
+constexpr float DOUBT = 1e-3f;
+
+/* The best draw of this thread among those tokens first .. end - 1 of a row, first a multiple of 4,
+ * that takes(distance, token); the whole block calls it. Noise in double is made where floats leave
+ * it open which token is the block's best. */
+template <typename T>
+__device__ scored draw_among(const drawing &d, const row_values &values, int first, int end,
+                             T takes) {
+  __shared__ float reduced[SUBGROUPS];
+  double lowest = d.lowest();
+  float farthest = (float)(d.largest - lowest);
+  auto each = [&](auto f) {
+    for (int token = first + 4 * (int)threadIdx.x; token < end; token += 4 * (int)blockDim.x) {
+      float distances[4];
+      bool any = false;
+#pragma unroll
+      for (int j = 0; j < 4; j++) {
+        double value = token + j < end ? values[token + j] : -INFINITY;
+        float distance = d.distance(value);
+        bool may_be = fabsf(distance - farthest) < DOUBT ? value / d.temperature >= lowest
+                                                         : distance < farthest;
+        distances[j] = may_be && takes(distance, token + j) ? distance : INFINITY;
+        any |= distances[j] < INFINITY;
+      }
+      if (!any)
+        continue;
+      uint32_t words[4];
+      d.words(token / 4, words);
+#pragma unroll
+      for (int j = 0; j < 4; j++)
+        if (distances[j] < INFINITY)
+          f(token + j, simt_gumbel_nearly(words[j]) - distances[j]);
+    }
+  };
+  float best = -INFINITY, second = -INFINITY;
+  int32_t token_of_best = -1;
+  each([&](int32_t token, float rough) {
+    second = fmaxf(second, fminf(best, rough));
+    if (rough > best)
+      best = rough, token_of_best = token;
+  });
+  float reach = simt_block_reduce(best, reduced, simt_max()) - DOUBT;
+  scored drawn = {0, -1};
+  auto challenge = [&](int32_t token, float rough) {
+    if (rough >= reach)
+      drawn = better(drawn, scored{values[token] / d.temperature + d.noise(token), token});
+  };
+  if (second >= reach && second > -INFINITY)
+    each(challenge);
+  else if (token_of_best >= 0)
+    challenge(token_of_best, best);
+  return drawn;
+}
+
+/* Adds those tokens of first .. end - 1 that takes(value) to the row's list. The whole block calls
+ * it. */
+template <typename T>
+__device__ void add_to_list(const operands &o, int64_t row, const row_values &values, int first,
+                            int end, T takes) {
+  __shared__ uint32_t n_found, place;
+  if (threadIdx.x == 0)
+    n_found = 0;
+  __syncthreads();
+  uint32_t mine = 0;
+  auto each = [&](auto f) {
+    for (int token = first + (int)threadIdx.x; token < end; token += (int)blockDim.x) {
+      double value = values[token];
+      if (value > -INFINITY && takes(value))
+        f(token, value);
+    }
+  };
+  each([&](int, double) { mine++; });
+  uint32_t at = mine ? atomicAdd(&n_found, mine) : 0;
+  __syncthreads();
+  if (threadIdx.x == 0)
+    place = n_found ? atomicAdd(&o.n_listed[row], n_found) : 0;
+  __syncthreads();
+  at += place;
+  if (mine)
+    each([&](int token, double value) {
+      if (at < MOST_LISTED)
+        o.list[row * MOST_LISTED + at] = entry{value, token};
+      at++;
+    });
+}
+
+/* The bucket of a distance; DISTANCES: beyond all. */
+__device__ int bucket_of(float distance) {
+  return (int)fminf(distance * (1 / PER_DISTANCE), DISTANCES);
 }
 
 /* ---- Stretches ------------------------------------------------------------------------------- */
@@ -415,8 +460,12 @@ __global__ void __launch_bounds__(STRETCH_THREADS) scan(operands o) {
   int64_t row = blockIdx.x;
   int first = (int)blockIdx.y * STRETCH;
   const float *p = o.parameters + row * N_PARAMETERS;
-  if (blockIdx.y == 0 && threadIdx.x == 0)
-    o.n_listed[row] = 0;
+  if (blockIdx.y == 0) {
+    if (threadIdx.x == 0)
+      o.n_listed[row] = 0, o.n_done[row] = 0;
+    for (int i = (int)threadIdx.x; i < DISTANCES && p[ISO_SAMPLE_TOP_P] < 1; i += STRETCH_THREADS)
+      o.weights[row * DISTANCES + i] = 0;
+  }
   if (!are_valid(p))
     return;
   bool changed = has_penalties(p), invalid = false;
@@ -462,17 +511,22 @@ __global__ void __launch_bounds__(STRETCH_THREADS) scan(operands o) {
 
 /* At most the k-th largest of the row's maxima, and near it; -infinity when there are fewer. */
 __device__ double bound_of_top_k(const operands &o, int64_t row, double k) {
-  enum { LOWEST_BIT = 40 };
-  int n = o.n_stretches * STRETCH_GROUPS;
+  enum { LOWEST_BIT = 40, SUBGROUPS_HERE = STRETCH_THREADS / SIMT_SUBGROUP };
+  __shared__ int counts[2][SUBGROUPS_HERE]; /* by turns: one barrier a bit */
+  int n = o.n_stretches * STRETCH_GROUPS, subgroup = (int)threadIdx.x / SIMT_SUBGROUP;
+  static_assert(STRETCH_GROUPS % SIMT_SUBGROUP == 0, "whole subgroups count");
   const double *maxima = o.maxima + row * n;
   uint64_t found = 0;
   for (int bit = 63; bit >= LOWEST_BIT; bit--) {
     uint64_t tried = found | UINT64_C(1) << bit;
     int count = 0;
-    for (int i = 0; i < n; i += STRETCH_THREADS) {
-      int at = i + (int)threadIdx.x;
-      count += __syncthreads_count(at < n && key_of(maxima[at]) >= tried);
-    }
+    for (int i = (int)threadIdx.x; i < n; i += STRETCH_THREADS)
+      count += simt_count(key_of(maxima[i]) >= tried);
+    counts[bit % 2][subgroup] = count;
+    __syncthreads();
+    count = 0;
+    for (int i = 0; i < SUBGROUPS_HERE; i++)
+      count += counts[bit % 2][i];
     if (count >= k)
       found = tried;
     if (count == k)
@@ -483,79 +537,54 @@ __device__ double bound_of_top_k(const operands &o, int64_t row, double k) {
   return __longlong_as_double((long long)(found >> 63 ? found ^ UINT64_C(1) << 63 : ~found));
 }
 
-/* Adds what reaches the bound to the row's list. */
-__device__ void add_to_list(const operands &o, int64_t row, const row_values &values,
-                            double bound) {
-  __shared__ uint32_t n_found, place;
-  int first = (int)blockIdx.y * STRETCH;
+/* What the tokens of a stretch weigh: each of their distances, and all together. */
+__device__ void weigh_stretch(const operands &o, int64_t row, const drawing &d,
+                              const row_values &values, int first, stretch *mine) {
+  __shared__ uint32_t weights[DISTANCES];
+  __shared__ double reduced[STRETCH_THREADS / SIMT_SUBGROUP];
+  for (int i = (int)threadIdx.x; i < DISTANCES; i += STRETCH_THREADS)
+    weights[i] = 0;
+  __syncthreads();
+  float weight = 0;
+  for (int i = (int)threadIdx.x; i < STRETCH && first + i < o.n_logits; i += STRETCH_THREADS) {
+    float distance = d.distance(values[first + i]);
+    weight += expf(-distance);
+    int bucket = bucket_of(distance);
+    float share = expf(fminf(fmaf((float)bucket, PER_DISTANCE, -distance), 0.0f));
+    if (bucket < DISTANCES)
+      atomicAdd(&weights[bucket], __float2uint_rn(share * SHARES));
+  }
+  double all = simt_block_reduce((double)weight, reduced, simt_sum());
   if (threadIdx.x == 0)
-    n_found = 0;
+    mine->weight = all;
   __syncthreads();
-  uint32_t mine = 0;
-  auto each = [&](auto f) {
-    for (int i = (int)threadIdx.x; i < STRETCH && first + i < o.n_logits; i += STRETCH_THREADS) {
-      double value = values[first + i];
-      if (value >= bound && value > -INFINITY)
-        f(first + i, value);
-    }
-  };
-  each([&](int, double) { mine++; });
-  uint32_t at = mine ? atomicAdd(&n_found, mine) : 0;
-  __syncthreads();
-  if (threadIdx.x == 0)
-    place = n_found ? atomicAdd(&o.n_listed[row], n_found) : 0;
-  __syncthreads();
-  at += place;
-  if (mine)
-    each([&](int token, double value) {
-      if (at < MOST_LISTED)
-        o.list[row * MOST_LISTED + at] = entry{value, token};
-      at++;
-    });
+  for (int i = (int)threadIdx.x; i < DISTANCES; i += STRETCH_THREADS)
+    if (weights[i] > 0)
+      atomicAdd(&o.weights[row * DISTANCES + i], (unsigned long long)weights[i]);
 }
 
 /* Grid: rows, stretches. */
 __global__ void __launch_bounds__(STRETCH_THREADS) pick(operands o) {
   simt_begin();
   __shared__ stretch_shared shared;
-  __shared__ double reduced[STRETCH_THREADS / SIMT_SUBGROUP];
   int64_t row = blockIdx.x;
-  int first = (int)blockIdx.y * STRETCH;
+  int first = (int)blockIdx.y * STRETCH, end = min(first + STRETCH, o.n_logits);
   drawing d = drawing_of(o, row);
   if (d.decided)
     return;
   row_values values = values_of(o, row);
   stretch *mine = o.stretches + row * o.n_stretches + blockIdx.y;
-  if (d.is_direct()) {
-    double lowest = fmax(d.lowest(), d.largest - REACH);
-    scored drawn = {0, -1};
-    for (int i = (int)threadIdx.x; i < STRETCH && first + i < o.n_logits; i += STRETCH_THREADS) {
-      double score = values[first + i] / d.temperature;
-      if (score > -INFINITY && score >= lowest)
-        drawn = better(drawn, scored{score + d.noise(first + i), first + i});
-    }
+  if (d.weighs_all()) {
+    weigh_stretch(o, row, d, values, first, mine);
+  } else if (d.is_direct()) {
+    scored drawn = draw_among(d, values, first, end, [](float, int) { return true; });
     drawn = stretch_best(drawn, &shared);
     if (threadIdx.x == 0)
       mine->drawn = drawn.score, mine->drawn_token = drawn.token;
-    return;
+  } else {
+    double bound = bound_of_top_k(o, row, d.k);
+    add_to_list(o, row, values, first, end, [&](double value) { return value >= bound; });
   }
-  double bound = d.best.score - NEAR * d.temperature;
-  if (d.k > 0)
-    bound = bound_of_top_k(o, row, d.k);
-  else if (d.min_p > 0) /* a little more, since rounding differs from that of lowest() */
-    bound = d.best.score + (log(d.min_p) - 1e-6) * d.temperature - 1e-9 * fabs(d.best.score);
-  add_to_list(o, row, values, bound);
-  if (d.k > 0)
-    return;
-  double weight = 0; /* top-p alone looks at all tokens */
-  for (int i = (int)threadIdx.x; i < STRETCH && first + i < o.n_logits; i += STRETCH_THREADS) {
-    double value = values[first + i];
-    if (value > -INFINITY)
-      weight += exp(value / d.temperature - d.largest);
-  }
-  weight = simt_block_reduce(weight, reduced, simt_sum());
-  if (threadIdx.x == 0)
-    mine->weight = weight;
 }
 
 /* ---- The row --------------------------------------------------------------------------------- */
@@ -577,144 +606,199 @@ __device__ int32_t draw_from_stretches(const operands &o, int64_t row) {
   return drawn.token;
 }
 
-/* -1 where no short list will do. */
+/* The best draw of this thread among the first `count` of the sorted list. */
+__device__ scored draw_of_list(const drawing &d, const shared_memory *shared, int count) {
+  double lowest = d.lowest();
+  scored drawn = {0, -1};
+  for (int i = (int)threadIdx.x; i < count; i += THREADS) {
+    int32_t token = shared->listed[i];
+    if (shared->scores[i] >= lowest)
+      drawn = better(drawn, scored{shared->scores[i] + d.noise(token), token});
+  }
+  return drawn;
+}
+
+__device__ void weigh_list(const drawing &d, shared_memory *shared) {
+  for (int i = (int)threadIdx.x; i < (int)shared->n_listed; i += THREADS)
+    shared->listed_weights[i] = exp(shared->scores[i] - d.largest);
+  __syncthreads();
+}
+
+/* With top-k: -1 where the list is too long. */
 __device__ int32_t draw_from_list(const operands &o, int64_t row, const drawing &d,
                                   shared_memory *shared) {
   if (!take_list(o, row, d.temperature, shared))
     return -1;
-  int count = (int)shared->n_listed;
-  for (int i = (int)threadIdx.x; i < count; i += THREADS)
-    shared->listed_weights[i] = exp(shared->scores[i] - d.largest);
-  double total = d.top_p < 1 && d.k == 0 ? weigh_all(o, row) : -1;
-  __syncthreads();
+  weigh_list(d, shared);
   if (threadIdx.x == 0) {
-    int kept = keep_of_list(shared, count, (int)d.k, d.top_p, total);
-    /* What min-p leaves out is out, whatever top-p makes of it. */
-    shared->n_kept = kept < 0 && d.min_p > 0 ? count : kept;
+    int count = (int)shared->n_listed, kept = min((int)d.k, count);
+    while (kept < count && shared->scores[kept] == shared->scores[kept - 1])
+      kept++;
+    if (d.top_p < 1) {
+      double total = 0;
+      for (int i = 0; i < kept; i++)
+        total += shared->listed_weights[i];
+      kept = keep_top_p(shared, kept, 0, fmax(d.top_p * total, LEAST_LIMIT));
+    }
+    shared->n_kept = kept;
   }
   __syncthreads();
-  int kept = shared->n_kept;
-  if (kept < 0)
-    return -1;
-  scored drawn = {0, -1};
-  for (int i = (int)threadIdx.x; i < kept; i += THREADS) {
-    int32_t token = shared->listed[i];
-    if (shared->scores[i] >= d.lowest())
-      drawn = better(drawn, scored{shared->scores[i] + d.noise(token), token});
-  }
-  return block_best(drawn, shared).token;
+  return block_best(draw_of_list(d, shared, shared->n_kept), shared).token;
 }
 
-/* The key of the lowest token that top-p keeps, found among the tokens of one bucket of distances
- * to the largest score; 0 where that bucket holds too many. */
-__device__ uint64_t find_near_threshold(const operands &o, const double *scores, uint64_t least,
-                                        double largest, double limit, shared_memory *shared) {
-  double per_bucket = REACH / MOST_LISTED;
-  double *weights = shared->listed_weights;
-  for (int i = (int)threadIdx.x; i < MOST_LISTED; i += THREADS)
-    weights[i] = 0;
-  if (threadIdx.x == 0)
-    shared->n_listed = 0;
-  __syncthreads();
-  auto bucket_of = [&](double score) {
-    return (int)fmin((largest - score) / per_bucket, MOST_LISTED - 1.0);
-  };
-  for (int token = (int)threadIdx.x; token < o.n_logits; token += THREADS)
-    if (key_of(scores[token]) >= least)
-      atomicAdd(&weights[bucket_of(scores[token])], exp(scores[token] - largest));
-  __syncthreads();
-  if (threadIdx.x < SIMT_SUBGROUP) {
-    constexpr int each = MOST_LISTED / SIMT_SUBGROUP;
-    double sum = 0;
-    for (int i = 0; i < each; i++)
-      sum += weights[(int)threadIdx.x * each + i];
-    shared->reduced[threadIdx.x] = sum;
+/* Finds the bucket that top-p's threshold is in, DISTANCES where all are kept, and what is above
+ * it. */
+__device__ void find_bucket(const operands &o, int64_t row, double limit, shared_memory *shared) {
+  static_assert(DISTANCES == THREADS && DISTANCES <= MOST_LISTED, "a bucket a thread");
+  int bucket = (int)threadIdx.x, lane = bucket % SIMT_SUBGROUP, group = bucket / SIMT_SUBGROUP;
+  double *sums = shared->listed_weights;
+  double sum = (double)o.weights[row * DISTANCES + bucket] / SHARES *
+               exp(-(double)bucket * (double)PER_DISTANCE);
+  for (int step = 1; step < SIMT_SUBGROUP; step *= 2) {
+    double below = simt_shuffle(sum, max(lane - step, 0));
+    sum += lane >= step ? below : 0;
   }
+  if (lane == SIMT_SUBGROUP - 1)
+    shared->reduced[group] = sum;
+  if (bucket == 0)
+    shared->bucket = DISTANCES;
   __syncthreads();
-  if (threadIdx.x == 0) {
-    constexpr int each = MOST_LISTED / SIMT_SUBGROUP;
-    double above = 0;
-    int part = 0;
-    while (part + 1 < SIMT_SUBGROUP && above + shared->reduced[part] < limit)
-      above += shared->reduced[part++];
-    int bucket = part * each;
-    while (bucket + 1 < (part + 1) * each && above + weights[bucket] < limit)
-      above += weights[bucket++];
-    shared->bucket = bucket;
-    shared->above = above;
-  }
+  double before = 0;
+  for (int i = 0; i < group; i++)
+    before += shared->reduced[i];
+  sums[bucket] = before + sum;
   __syncthreads();
-  for (int token = (int)threadIdx.x; token < o.n_logits; token += THREADS)
-    if (key_of(scores[token]) >= least && bucket_of(scores[token]) == shared->bucket) {
-      uint32_t place = atomicAdd(&shared->n_listed, 1u);
-      if (place < MOST_LISTED) {
-        shared->scores[place] = scores[token];
-        shared->listed[place] = token;
+  if (sums[bucket] >= limit)
+    atomicMin(&shared->bucket, bucket);
+  __syncthreads();
+  if (bucket == 0)
+    shared->above = shared->bucket > 0 ? sums[shared->bucket - 1] : 0;
+  __syncthreads();
+}
+
+/* The largest key so that tokens from that key on weigh `limit` together, if those from `low` on
+ * do: 1 each or, by_weight, what they are drawn by. Halves the range from `low` to `high`, the
+ * largest of all keys, and moves its ends to keys that there are, so that few different values take
+ * few rounds. */
+__device__ uint64_t find_threshold(const operands &o, const drawing &d, const row_values &values,
+                                   uint64_t low, uint64_t high, bool by_weight, double limit,
+                                   shared_memory *shared) {
+  double above = 0;
+  while (low < high) {
+    uint64_t middle = low + (high - low) / 2 + 1, next = UINT64_MAX, below = 0;
+    double weight = 0;
+    for (int token = (int)threadIdx.x; token < o.n_logits; token += THREADS) {
+      double value = values[token];
+      uint64_t key = key_of(value);
+      if (key < low || key > high)
+        continue;
+      if (key >= middle) {
+        weight += by_weight ? expf(-d.distance(value)) : 1.0f;
+        next = key < next ? key : next;
+      } else {
+        below = key > below ? key : below;
       }
     }
-  __syncthreads();
-  int count = (int)shared->n_listed, padded = SIMT_SUBGROUP;
-  if (count == 0 || count > MOST_LISTED)
-    return 0;
-  while (padded < count)
-    padded *= 2;
-  for (int i = count + (int)threadIdx.x; i < padded; i += THREADS) {
-    shared->scores[i] = -INFINITY;
-    shared->listed[i] = INT32_MAX;
-  }
-  sort_list(shared, padded);
-  if (threadIdx.x == 0) {
-    double above = shared->above;
-    int last = 0;
-    for (int i = 0; i < count && above < limit;) {
-      last = i;
-      for (double score = shared->scores[i]; i < count && shared->scores[i] == score; i++)
-        above += exp(score - largest);
+    weight = simt_block_reduce(weight, shared->reduced, simt_sum());
+    below = simt_block_reduce(below, shared->keys, simt_max());
+    next = ~simt_block_reduce(~next, shared->keys, simt_max());
+    if (above + weight >= limit || below == 0) {
+      low = next;
+    } else {
+      above += weight;
+      high = below;
     }
-    shared->n_kept = last;
+    if (low == UINT64_MAX) /* none: sums of another order fell short */
+      return high;
   }
-  __syncthreads();
-  return key_of(shared->scores[shared->n_kept]);
+  return low;
 }
 
+/* Where lists are too long. */
 __device__ int32_t draw_from_all(const operands &o, int64_t row, const drawing &d,
                                  shared_memory *shared) {
   row_values values = values_of(o, row);
-  double *scores = o.scores + row * o.n_logits;
-  __syncthreads();
-  for (int token = (int)threadIdx.x; token < o.n_logits; token += THREADS)
-    scores[token] = values[token] / d.temperature;
-  __syncthreads();
-  uint64_t least = 1;
+  uint64_t high = key_of(d.best.score), least = 1;
   if (d.k > 0)
-    least = find_threshold(o, scores, least, false, d.largest, d.k, shared);
+    least = find_threshold(o, d, values, least, high, false, d.k, shared);
   if (d.top_p < 1) {
     double total = 0;
     for (int token = (int)threadIdx.x; token < o.n_logits; token += THREADS)
-      if (key_of(scores[token]) >= least)
-        total += exp(scores[token] - d.largest);
+      if (key_of(values[token]) >= least)
+        total += expf(-d.distance(values[token]));
     total = simt_block_reduce(total, shared->reduced, simt_sum());
-    double limit = fmax(d.top_p * total, 2.2250738585072014e-308);
-    __syncthreads();
-    uint64_t near = find_near_threshold(o, scores, least, d.largest, limit, shared);
-    __syncthreads();
-    least = near > 0 ? near : find_threshold(o, scores, least, true, d.largest, limit, shared);
+    double limit = fmax(d.top_p * total, LEAST_LIMIT);
+    least = find_threshold(o, d, values, least, high, true, limit, shared);
   }
-  double lowest = fmax(d.lowest(), d.largest - REACH);
-  scored drawn = {0, -1};
-  for (int token = (int)threadIdx.x; token < o.n_logits; token += THREADS)
-    if (key_of(scores[token]) >= least && scores[token] >= lowest)
-      drawn = better(drawn, scored{scores[token] + d.noise(token), token});
+  scored drawn = draw_among(d, values, 0, o.n_logits,
+                            [&](float, int token) { return key_of(values[token]) >= least; });
   return block_best(drawn, shared).token;
 }
 
+/* Parts of a row; with top-k that leaves all of many, which nobody asks for, one. */
+__device__ int parts_of(const operands &o, int64_t row) {
+  const float *p = o.parameters + row * N_PARAMETERS;
+  return p[ISO_SAMPLE_TOP_P] < 1 && p[ISO_SAMPLE_TOP_K] < 1 ? o.n_parts : 1;
+}
+
+/* With top-p of all tokens, this block's part of them; the last block of a row to be done draws.
+ * -1 for the others. */
+__device__ int32_t draw_by_weight(const operands &o, int64_t row, const drawing &d,
+                                  shared_memory *shared) {
+  row_values values = values_of(o, row);
+  int n_parts = parts_of(o, row), part = (int)blockIdx.y;
+  int first = part * o.part, end = n_parts > 1 ? min(first + o.part, o.n_logits) : o.n_logits;
+  double limit = fmax(d.top_p * weigh_all(o, row), LEAST_LIMIT);
+  find_bucket(o, row, limit, shared);
+  int bucket = shared->bucket;
+  double above = shared->above;
+  scored drawn = draw_among(d, values, first, end,
+                            [=](float distance, int) { return bucket_of(distance) < bucket; });
+  drawn = block_best(drawn, shared);
+  add_to_list(o, row, values, first, end, [&](double value) {
+    return bucket < DISTANCES && bucket_of(d.distance(value)) == bucket;
+  });
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    o.drawn[row * o.n_parts + part] = drawn;
+    __threadfence();
+    shared->is_last = atomicAdd(&o.n_done[row], 1u) == (uint32_t)n_parts - 1;
+  }
+  __syncthreads();
+  if (!shared->is_last)
+    return -1;
+  __threadfence();
+  if (!take_list(o, row, d.temperature, shared))
+    return draw_from_all(o, row, d, shared);
+  weigh_list(d, shared);
+  if (threadIdx.x == 0)
+    shared->n_kept = keep_top_p(shared, (int)shared->n_listed, above, limit);
+  __syncthreads();
+  drawn = draw_of_list(d, shared, shared->n_kept);
+  for (int i = (int)threadIdx.x; i < n_parts; i += THREADS) {
+    const volatile scored *other = &o.drawn[row * o.n_parts + i];
+    drawn = better(drawn, scored{other->score, other->token});
+  }
+  return block_best(drawn, shared).token;
+}
+
+/* Grid: rows, parts; all but the first are for rows with top-p of all tokens. */
 __global__ void __launch_bounds__(THREADS) draw(operands o) {
   simt_begin();
   __shared__ shared_memory shared;
   int64_t row = blockIdx.x;
+  if ((int)blockIdx.y >= parts_of(o, row))
+    return;
   drawing d = drawing_of(o, row);
   int32_t token = d.best.token;
-  if (!d.decided) {
+  if (!d.decided && d.weighs_all()) {
+    token = draw_by_weight(o, row, d, &shared);
+    if (!shared.is_last)
+      return;
+  } else if (blockIdx.y > 0) {
+    return;
+  } else if (!d.decided) {
     token = d.is_direct() ? draw_from_stretches(o, row) : draw_from_list(o, row, d, &shared);
     if (token < 0)
       token = draw_from_all(o, row, d, &shared);
@@ -725,12 +809,18 @@ __global__ void __launch_bounds__(THREADS) draw(operands o) {
 
 /* ---- Record ---------------------------------------------------------------------------------- */
 
-/* Lays out the scratch; returns its size. */
-uint64_t lay_out(const iso_op_arguments *arguments, uint8_t *scratch, operands *o) {
+/* Lays out the scratch; returns its size. As many parts as the device works on at once. */
+uint64_t lay_out(const iso_op_arguments *arguments, int n_units, uint8_t *scratch, operands *o) {
   const iso_tensor &logits = arguments->inputs[0];
   uint64_t n_rows = (uint64_t)logits.dims[0], at = 0;
   o->n_logits = (int32_t)logits.dims[1];
   o->n_stretches = (o->n_logits + STRETCH - 1) / STRETCH;
+  int64_t parts = n_units / (n_rows > 0 ? (int64_t)n_rows : 1);
+  parts = parts < o->n_stretches ? parts : o->n_stretches;
+  parts = parts < 1 ? 1 : parts;
+  o->part = (int32_t)((o->n_stretches + parts - 1) / parts) * STRETCH;
+  o->part = o->part < STRETCH ? STRETCH : o->part;
+  o->n_parts = (o->n_logits + o->part - 1) / o->part;
   auto take = [&](auto **array, uint64_t count) {
     *array = (std::remove_reference_t<decltype(*array)>)(scratch + at);
     at += (count * sizeof(**array) + 255) / 256 * 256;
@@ -740,18 +830,21 @@ uint64_t lay_out(const iso_op_arguments *arguments, uint8_t *scratch, operands *
   take(&o->maxima, n_rows * (uint64_t)o->n_stretches * STRETCH_GROUPS);
   take(&o->list, n_rows * MOST_LISTED);
   take(&o->n_listed, n_rows);
+  take(&o->weights, n_rows * DISTANCES);
+  take(&o->drawn, n_rows * (uint64_t)o->n_parts);
+  take(&o->n_done, n_rows);
   return at;
 }
 
-uint64_t workspace(const iso_device *, const iso_op_arguments *arguments) {
+uint64_t workspace(const iso_device *device, const iso_op_arguments *arguments) {
   operands o = {};
-  return lay_out(arguments, nullptr, &o);
+  return lay_out(arguments, simt_n_units(device), nullptr, &o);
 }
 
 iso_status launch(iso_queue *queue, const iso_op_arguments *arguments) {
   const iso_tensor *inputs = arguments->inputs;
   operands o = {};
-  (void)lay_out(arguments, simt_workspace(arguments), &o);
+  (void)lay_out(arguments, simt_n_units(queue->device), simt_workspace(arguments), &o);
   o.logits = (const float *)simt_address(inputs[0]);
   o.parameters = (const float *)simt_address(inputs[1]);
   o.state = (const int32_t *)simt_address(inputs[2]);
@@ -767,7 +860,8 @@ iso_status launch(iso_queue *queue, const iso_op_arguments *arguments) {
     return simt_fail_size("sample");
   ISO_TRY(simt_launch_early(queue, "sample: scan", scan, stretches, dim3(STRETCH_THREADS), 0, o));
   ISO_TRY(simt_launch_early(queue, "sample: pick", pick, stretches, dim3(STRETCH_THREADS), 0, o));
-  return simt_launch_early(queue, "sample: draw", draw, rows, dim3(THREADS), 0, o);
+  dim3 parts(rows.x, (unsigned)o.n_parts);
+  return simt_launch_early(queue, "sample: draw", draw, parts, dim3(THREADS), 0, o);
 }
 
 const iso_kernel records[] = {SIMT_SCRATCH_RECORD(SAMPLE, "sample.simt", workspace, launch)};

@@ -18,14 +18,21 @@ static __device__ void simt_philox(uint64_t key, uint32_t x0, uint32_t x1, uint3
   out[0] = x0, out[1] = x1, out[2] = x2, out[3] = x3;
 }
 
-static __device__ double simt_gumbel(uint64_t seed, uint32_t draw, int32_t token) {
-  uint32_t words[4];
-  simt_philox(seed, (uint32_t)token / 4, draw, words);
-  int which = token % 4;
-  uint32_t word = which == 0 ? words[0] : which == 1 ? words[1] : which == 2 ? words[2] : words[3];
+/* v of a token's word. */
+static __device__ float simt_uniform(uint32_t word) {
   float v = (float)(word >> 8) * 0x1p-24f + ((float)(word & 255) + 0.5f) * 0x1p-32f;
-  v = fminf(v, 1 - 0x1p-24f);
-  return -log(-log1p(-(double)v));
+  return fminf(v, 1 - 0x1p-24f);
+}
+
+static __device__ double simt_gumbel(uint32_t word) {
+  return -log(-log1p(-(double)simt_uniform(word)));
+}
+
+/* The same to 10^-4. */
+static __device__ float simt_gumbel_nearly(uint32_t word) {
+  float v = simt_uniform(word);
+  float series = v * (1 + v * (0.5f + v * (1.0f / 3 + v * 0.25f)));
+  return -__logf(v < 0.02f ? series : -__logf(1 - v));
 }
 
 #endif
