@@ -7,8 +7,8 @@
  * of one of up to three products of the same rows; or the first is of gate and the second the same
  * features of up, and the block has their glu as well.
  *
- * Two threads keep a ring of slots full. They ask for weights, which no kernel writes, before they
- * wait for the kernel ahead, so that a kernel's start, and what small kernels stand between two
+ * One thread keeps a ring of slots full. It asks for weights, which no kernel writes, before it
+ * waits for the kernel ahead, so that a kernel's start, and what small kernels stand between two
  * products, pass while weights are on their way. Blocks begin at different columns, lest all ask
  * for the same part of x at once.
  *
@@ -25,8 +25,8 @@ enum {
   ROWS_MOST = 64,
   ROWS_PARTS = 3,
   ROWS_SPLITS = 8,
-  ROWS_SUBGROUPS = 8, /* that multiply; two more copy */
-  ROWS_THREADS = 32 * (ROWS_SUBGROUPS + 2),
+  ROWS_SUBGROUPS = 8, /* that multiply; one more copies */
+  ROWS_THREADS = 32 * (ROWS_SUBGROUPS + 1),
   ROWS_COLUMNS = 64 /* of a step: 128 bytes of a row */
 };
 
@@ -80,15 +80,14 @@ template <int Width> struct matmul_rows_shared {
   static_assert(ROWS_MOST * stride * 4 <= depth * slot_bytes, "fits");
 };
 
-/* Writes four values of y, where `there`, and turns them into what is stored. */
-__device__ __forceinline__ void matmul_rows_write(const matmul_rows_part &part, int row,
-                                                  int feature, bool there, float (&v)[4]) {
+/* Writes four values and returns them as they are stored. */
+__device__ __forceinline__ void matmul_rows_put(const matmul_rows_part &part, int row, int feature,
+                                                float (&v)[4]) {
 #pragma unroll
   for (int i = 0; i < 4; i++)
     if (part.bias && feature + i < part.n_features)
       v[i] += part.bias[feature + i];
-  if (there)
-    simt_store_some<4>(part.y.scheme, part.y.row(row), feature, part.n_features, part.wide_y, v);
+  simt_store_some<4>(part.y.scheme, part.y.row(row), feature, part.n_features, part.wide_y, v);
 #pragma unroll
   for (int i = 0; i < 4; i++)
     v[i] = simt_rounded(part.y.scheme, v[i]);
@@ -103,25 +102,22 @@ __device__ __forceinline__ void matmul_rows_store(const matmul_rows_arguments &a
   int n = min(first + each, a.n_rows) - first;
   matmul_rows_half halves[2] = {matmul_rows_find<Width>(a, tile, 0),
                                 matmul_rows_find<Width>(a, tile, 1)};
-  int end = n * quads, lane = threadIdx.x % 32;
-  for (int base = (int)threadIdx.x - lane; base < end; base += 32 * ROWS_SUBGROUPS) {
-    bool there = base + lane < end;
-    int i = there ? base + lane : end - 1, row = first + i / quads, column = i % quads * 4;
+  for (int i = threadIdx.x; i < n * quads; i += 32 * ROWS_SUBGROUPS) {
+    int row = first + i / quads, column = i % quads * 4;
     float v[2][4];
 #pragma unroll
     for (int h = 0; h < 2; h++) {
+      const matmul_rows_part &part = a.parts[halves[h].part];
       hopper_cluster_sum<ROWS_SPLITS>(sums + row * stride + h * Width + column, n_ranks, v[h]);
-      matmul_rows_write(a.parts[halves[h].part], row, halves[h].feature + column, there, v[h]);
+      matmul_rows_put(part, row, halves[h].feature + column, v[h]);
     }
-    if (!a.glu.data)
-      continue;
-    int feature = halves[0].feature + column;
+    if (a.glu.data) {
 #pragma unroll
-    for (int j = 0; j < 4; j++)
-      v[0][j] = simt_activation(a.activation, v[0][j]) * v[1][j];
-    if (there)
-      simt_store_some<4>(a.glu.scheme, a.glu.row(row), feature, a.parts[0].n_features, a.wide_glu,
-                         v[0]);
+      for (int j = 0; j < 4; j++)
+        v[0][j] = simt_activation(a.activation, v[0][j]) * v[1][j];
+      simt_store_some<4>(a.glu.scheme, a.glu.row(row), halves[0].feature + column,
+                         a.parts[0].n_features, a.wide_glu, v[0]);
+    }
   }
 }
 
@@ -142,7 +138,7 @@ __global__ void __launch_bounds__(ROWS_THREADS, 1)
   float *out = (float *)shared;
   if (threadIdx.x == 0) {
     for (int i = 0; i < depth; i++) {
-      hopper_barrier_init(&full[i], 2);
+      hopper_barrier_init(&full[i], 1);
       hopper_barrier_init(&empty[i], ROWS_SUBGROUPS);
     }
     hopper_barrier_fence();
@@ -150,26 +146,31 @@ __global__ void __launch_bounds__(ROWS_THREADS, 1)
   simt_let_later_begin();
   __syncthreads();
 
-  if (warp >= ROWS_SUBGROUPS) { /* copies: of a half's weights, the first also of x */
+  if (warp == ROWS_SUBGROUPS) { /* copies */
     if (hopper_elect()) {
-      int half = warp - ROWS_SUBGROUPS, s = 0, ahead = min(n, depth), turn = tile * 5 % n;
-      matmul_rows_half h = matmul_rows_find<Width>(a, tile, half);
-      bool is_there = h.feature < a.parts[h.part].n_features; /* copies are whole, with zeros */
+      matmul_rows_half halves[2] = {matmul_rows_find<Width>(a, tile, 0),
+                                    matmul_rows_find<Width>(a, tile, 1)};
+      bool there[2];
+      for (int h = 0; h < 2; h++)
+        there[h] = halves[h].feature < a.parts[halves[h].part].n_features;
+      uint32_t bytes = layout::x_bytes + (there[0] + there[1]) * layout::half_bytes;
+      int s = 0, ahead = min(n, depth), turn = tile * 5 % n;
       uint32_t phase = 0;
-      uint32_t bytes = (is_there ? layout::half_bytes : 0) + (half == 0 ? layout::x_bytes : 0);
       auto column = [&](int i) {
-        return (begin + (i + turn < n ? i + turn : i + turn - n)) * ROWS_COLUMNS;
+        int step = i + turn < n ? i + turn : i + turn - n;
+        return (begin + step) * ROWS_COLUMNS;
       };
       auto copy_weights = [&](int i, int slot) {
         uint8_t *to = shared + slot * layout::slot_bytes + layout::x_bytes;
         hopper_barrier_expect(&full[slot], bytes);
-        if (is_there)
-          hopper_copy_box(to + half * layout::half_bytes, &a.weights[h.part], column(i), h.feature,
-                          &full[slot]);
+#pragma unroll
+        for (int h = 0; h < 2; h++)
+          if (there[h])
+            hopper_copy_box(to + h * layout::half_bytes, &a.weights[halves[h].part], column(i),
+                            halves[h].feature, &full[slot]);
       };
       auto copy_x = [&](int i, int slot) {
-        if (half == 0)
-          hopper_copy_box(shared + slot * layout::slot_bytes, &a.x_map, column(i), 0, &full[slot]);
+        hopper_copy_box(shared + slot * layout::slot_bytes, &a.x_map, column(i), 0, &full[slot]);
       };
       for (int i = 0; i < ahead; i++)
         copy_weights(i, i);
@@ -209,7 +210,8 @@ __global__ void __launch_bounds__(ROWS_THREADS, 1)
     }
     hopper_product_wait<0>();
     hopper_sync(1, 32 * ROWS_SUBGROUPS); /* sums go where x and weights were */
-    float *to = out + (warp % 4 * 16 + lane / 4) * layout::stride + half * Width + lane % 4 * 2;
+    int g = lane / 4, t = lane % 4;
+    float *to = out + (warp % 4 * 16 + g) * layout::stride + half * Width + 2 * t;
 #pragma unroll
     for (int j = 0; j < Width / 8; j++) {
       *(float2 *)(to + 8 * j) = make_float2(sums[4 * j], sums[4 * j + 1]);
