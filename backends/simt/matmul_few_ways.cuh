@@ -191,6 +191,8 @@ template <typename W, int Planes> struct matmul_few_floats {
  * minimums for each sub-block and before the sum of its values. */
 template <typename W> struct matmul_few_integers {
   static constexpr int subs = 32 / W::sub, rows_each = 4 / subs, products = 2;
+  /* Where a unit is one super-block, its scales multiply the sums of all of its sub-blocks. */
+  static constexpr bool late = W::super && W::unit == W::block_elements;
   static constexpr int most_rows = products * rows_each, sums = products * 2;
   static constexpr int entry_at = W::blocks * 64, entry_bytes = W::minimum ? 8 * subs : 4;
   static constexpr int table_bytes = 0, row_bytes = entry_at + W::blocks * entry_bytes + 16;
@@ -307,6 +309,7 @@ template <typename W> struct matmul_few_integers {
     }
     typename W::lane_codes codes;
     W::open(ring, lane, &codes);
+    float of_codes[Products][2] = {}, of_minimums[Products][2] = {};
 #pragma unroll
     for (int b = 0; b < W::blocks; b += 2) {
       uint4 x[Products];
@@ -324,7 +327,7 @@ template <typename W> struct matmul_few_integers {
         for (int r = 0; r < 4; r++)
           left[r] = W::quad(words, codes, b + i, r % 2, r / 2);
         matmul_sub_scales scales;
-        W::scales(ring, lane, b + i, sub, codes, &scales);
+        W::template scales<!late>(ring, lane, b + i, sub, codes, &scales);
 #pragma unroll
         for (int c = 0; c < Products; c++) {
           int found[4] = {};
@@ -333,13 +336,21 @@ template <typename W> struct matmul_few_integers {
 #pragma unroll
           for (int r = 0; r < 2; r++) {
             float sum = (float)(found[2 * r] * 128 + found[2 * r + 1]);
-            totals[2 * c + r] += sum * (scales.codes[r] * of_x[c][i].y);
+            of_codes[c][r] += sum * (scales.codes[r] * of_x[c][i].y);
             if constexpr (W::minimum)
-              totals[2 * c + r] += scales.add[r] * of_x[c][i].x;
+              of_minimums[c][r] += scales.add[r] * of_x[c][i].x;
           }
         }
       }
     }
+#pragma unroll
+    for (int c = 0; c < Products; c++)
+#pragma unroll
+      for (int r = 0; r < 2; r++) {
+        totals[2 * c + r] += late ? codes.super[r][0] * of_codes[c][r] : of_codes[c][r];
+        if constexpr (W::minimum)
+          totals[2 * c + r] += late ? codes.super[r][1] * of_minimums[c][r] : of_minimums[c][r];
+      }
   }
 
   template <typename F>

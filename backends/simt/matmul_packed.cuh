@@ -9,8 +9,10 @@
  *
  *   nibbles   a word a (32 columns, row): pair p in bits 4 p .. and 16 + 4 p ..
  *   bytes     two words: pair p in bytes p % 2 and 2 + p % 2 of word p / 2
- *   two bits  a word a (64 columns, row): pair p of block b in bits 2 (4 (b % 2) + p) .. and 16
- * more one bit   a word a (128 columns, row): pair p of block b in bit 4 (b % 4) + p and 16 more
+ *   two bits  a word a (64 columns, row): pair p of block b in bits 8 (p / 2) + 4 (b % 2) +
+ *             2 (p % 2) .. and 16 more
+ *   one bit   a word a (128 columns, row): pair p of block b in bit 8 (p / 2) + 2 (b % 4) + p % 2
+ *             and 16 more
  *
  * A shifted and masked word is two codes in 16 bits each. As f16 their bits are subnormal numbers,
  * code * 2^(base - 24) where the code starts at bit `base`: exact, so that decoding is no
@@ -261,6 +263,12 @@ struct matmul_packed {
     }
   }
 
+  /* Where two bits or one of pair p of block b lie in their word. Pairs 2 and 3 are a byte above 0
+   * and 1, so that the four codes of a quad are at the same place of four bytes. */
+  static constexpr __device__ int two_bits_of(int b, int p) {
+    return p / 2 * 8 + b % 2 * 4 + p % 2 * 2;
+  }
+  static constexpr __device__ int one_bit_of(int b, int p) { return p / 2 * 8 + b % 4 * 2 + p % 2; }
   static constexpr __device__ int pair_base(int p) {
     return base + (odd_pairs_high ? p % 2 * 4 : 0);
   }
@@ -280,12 +288,12 @@ struct matmul_packed {
     else if constexpr (Nibbles)
       bits = shifted(words[r], p >= 2 ? base - 8 : base) & (0x000f000fu << pair_base(p));
     if constexpr (TwoBits >= 0) {
-      int from = 2 * (b % 2 * 4 + p), to = TwoBits + pair_base(p);
+      int from = two_bits_of(b, p), to = TwoBits + pair_base(p);
       uint32_t word = codes.two_bits[b / 4 * 4 + b / 2 % 2 * 2 + r];
       bits |= shifted(word, to - from) & (0x00030003u << to);
     }
     if constexpr (OneBit >= 0) {
-      int from = b % 4 * 4 + p, to = OneBit + pair_base(p);
+      int from = one_bit_of(b, p), to = OneBit + pair_base(p);
       uint32_t word = codes.one_bit[b / 4 * 2 + r];
       bits |= shifted(word, to - from) & (0x00010001u << to);
     }
@@ -301,31 +309,35 @@ struct matmul_packed {
 
   static __device__ __forceinline__ uint32_t quad(const uint32_t (&words)[4],
                                                   const lane_codes &codes, int b, int r, int q) {
-    uint32_t bits = 0;
+    uint32_t bits = Offset ? codes.top : 0; /* first, so that a plane's mask and this are one */
     if constexpr (Bytes)
-      bits = words[r * 2 + q];
+      bits ^= words[r * 2 + q];
     else if constexpr (Nibbles)
-      bits = shifted(words[r], quad_base - 4 * q) & (0x0f0f0f0fu << quad_base);
+      bits ^= shifted(words[r], quad_base - 4 * q) & (0x0f0f0f0fu << quad_base);
     if constexpr (TwoBits >= 0) {
-      int from = 2 * (b % 2 * 4 + q), to = TwoBits + quad_base;
+      int from = two_bits_of(b, q), to = TwoBits + quad_base;
       uint32_t word = codes.two_bits[b / 4 * 4 + b / 2 % 2 * 2 + r];
-      bits |= (shifted(word, to - from) & (0x00030003u << to)) |
-              (shifted(word, to + 4 - from) & (0x03000300u << to));
+      bits ^= shifted(word, to - from) & (0x03030303u << to);
     }
     if constexpr (OneBit >= 0) {
-      int from = b % 4 * 4 + q, to = OneBit + quad_base;
+      int from = one_bit_of(b, q), to = OneBit + quad_base;
       uint32_t word = codes.one_bit[b / 4 * 2 + r];
-      bits |= (shifted(word, to - from) & (0x00010001u << to)) |
-              (shifted(word, to + 6 - from) & (0x01000100u << to));
+      bits ^= shifted(word, to - from) & (0x01010101u << to);
     }
-    return Offset ? bits ^ codes.top : bits;
+    return bits;
   }
 
+  template <bool Whole>
+  static __device__ __forceinline__ float scaled(float scale, const lane_codes &codes, int r,
+                                                 int m) {
+    return Whole ? codes.super[r][m] * scale : scale;
+  }
   static __device__ __forceinline__ float byte_of(uint32_t word, int i) { /* 2^23 + byte i */
     return __uint_as_float(__byte_perm(word, 0x4b000000u, 0x7650u + (uint32_t)i));
   }
 
-  /* Of sub-block s of block b. */
+  /* Of sub-block s of block b; without those of its super-block on request. */
+  template <bool Whole = true>
   static __device__ __forceinline__ void scales(const uint8_t *unit_data, int lane, int b, int s,
                                                 const lane_codes &codes, matmul_sub_scales *out) {
     if constexpr (group) {
@@ -342,10 +354,11 @@ struct matmul_packed {
         }
       }
     } else {
-      block_scales(unit_data, lane, b, s, codes, out);
+      block_scales<Whole>(unit_data, lane, b, s, codes, out);
     }
   }
 
+  template <bool Whole>
   static __device__ __forceinline__ void block_scales(const uint8_t *unit_data, int lane, int b,
                                                       int s, const lane_codes &codes,
                                                       matmul_sub_scales *out) {
@@ -367,11 +380,11 @@ struct matmul_packed {
         float2 v = __half22float2(*(const __half2 *)&words[r]);
         out->codes[r] = v.x, out->add[r] = v.y;
       } else if constexpr (Scales == MATMUL_SUPER) {
-        out->codes[r] = codes.super[r][0] * (byte_of(words[0], s * 2 + r) - (0x1p23f + 128));
+        out->codes[r] = scaled<Whole>(byte_of(words[0], s * 2 + r) - (0x1p23f + 128), codes, r, 0);
       } else {
         uint32_t word = Sub == 16 && s ? words[1] : words[0];
-        out->codes[r] = codes.super[r][0] * (byte_of(word, r * 2) - 0x1p23f);
-        out->add[r] = -codes.super[r][1] * (byte_of(word, r * 2 + 1) - 0x1p23f);
+        out->codes[r] = scaled<Whole>(byte_of(word, r * 2) - 0x1p23f, codes, r, 0);
+        out->add[r] = -scaled<Whole>(byte_of(word, r * 2 + 1) - 0x1p23f, codes, r, 1);
       }
     }
   }
@@ -454,9 +467,9 @@ struct matmul_packed {
             words[0] |= (code & 15) << (4 * p + half);
           if (TwoBits >= 0)
             two_bits[b / 4 * 4 + b / 2 % 2 * 2 + r] |= (code >> (TwoBits & 15) & 3)
-                                                       << (2 * (b % 2 * 4 + p) + half);
+                                                       << (two_bits_of(b, p) + half);
           if (OneBit >= 0)
-            one_bit[b / 4 * 2 + r] |= (code >> (OneBit & 15) & 1) << (b % 4 * 4 + p + half);
+            one_bit[b / 4 * 2 + r] |= (code >> (OneBit & 15) & 1) << (one_bit_of(b, p) + half);
         }
         if (Bytes)
           ((uint2 *)(out + b * 512 + lane * 16))[r] = make_uint2(words[0], words[1]);
