@@ -77,6 +77,13 @@ struct matmul_few_arguments {
   bool shares_x;
 };
 
+/* The groups that a block takes: every step-th from the first on. */
+struct matmul_few_turns {
+  int first, end, step;
+
+  __device__ __forceinline__ int count() const { return (end - first + step - 1) / step; }
+};
+
 /* The tiles of a group: the first half of them are those of part 0 from first_tile on, the others
  * of part 1, the same part without glu. */
 template <int Tiles> struct matmul_few_group {
@@ -146,18 +153,19 @@ template <typename W, int Tiles> struct matmul_few_copier {
     }
   }
 
-  __device__ __forceinline__ void begin(const matmul_few_arguments &a, int64_t offset, int warp,
+  __device__ __forceinline__ void begin(const matmul_few_arguments &a,
+                                        const matmul_few_turns &turns, int64_t offset, int warp,
                                         int lane) {
     weight_offset = offset;
     n_units = (int)matmul_count(a.n_columns, W::unit);
     n_subgroups = (int)blockDim.x / 32;
-    group = blockIdx.x, unit = warp, tile = 0;
-    if (group < a.first_groups[a.n_parts])
+    group = turns.first, unit = warp, tile = 0;
+    if (group < turns.end)
       find(a, lane);
   }
 
-  __device__ __forceinline__ bool is_there(int n_groups) const {
-    return group < n_groups && unit < n_units;
+  __device__ __forceinline__ bool is_there(const matmul_few_turns &turns) const {
+    return group < turns.end && unit < n_units;
   }
   /* This lane's place in the coming unit; features from its tile on. */
   __device__ __forceinline__ const uint8_t *locate(int *out_left) const {
@@ -165,22 +173,22 @@ template <typename W, int Tiles> struct matmul_few_copier {
     *out_left = (h ? n_left[1] : n_left[0]) - i * 16;
     return (h ? from[1] : from[0]) + i * (h ? tile_bytes[1] : tile_bytes[0]);
   }
-  __device__ __forceinline__ void advance(const matmul_few_arguments &a, int n_groups, int warp,
-                                          int lane) {
+  __device__ __forceinline__ void advance(const matmul_few_arguments &a,
+                                          const matmul_few_turns &turns, int warp, int lane) {
     if (++tile < Tiles)
       return;
     tile = 0;
     if ((unit += n_subgroups) < n_units)
       return;
     unit = warp;
-    group += gridDim.x;
-    if (group < n_groups)
+    group += turns.step;
+    if (group < turns.end)
       find(a, lane);
   }
 
-  __device__ __forceinline__ void copy(const matmul_few_arguments &a, int n_groups, int warp,
-                                       int lane, uint8_t *ring) {
-    if (is_there(n_groups)) {
+  __device__ __forceinline__ void copy(const matmul_few_arguments &a, const matmul_few_turns &turns,
+                                       int warp, int lane, uint8_t *ring) {
+    if (is_there(turns)) {
       int left;
       const uint8_t *at = locate(&left);
       if constexpr (W::packed) {
@@ -197,7 +205,7 @@ template <typename W, int Tiles> struct matmul_few_copier {
                 tile >= groups::half ? row_bytes[1] : row_bytes[0], left > 0 ? left : 0, inside,
                 lane, ring);
       }
-      advance(a, n_groups, warp, lane);
+      advance(a, turns, warp, lane);
     }
     mma_copy_commit();
   }
@@ -286,16 +294,16 @@ __device__ __forceinline__ void matmul_few_make_row(const matmul_few_arguments &
 
 /* Adds up the partial sums of `count` groups of this block, from the `done`-th on, and writes y. */
 template <typename W, int Tiles, int Planes>
-__device__ __forceinline__ void matmul_few_finish(const matmul_few_arguments &a,
-                                                  const float *partial, int done, int count,
-                                                  int first_row, int n_rows) {
+__device__ __forceinline__ void
+matmul_few_finish(const matmul_few_arguments &a, const matmul_few_turns &turns,
+                  const float *partial, int done, int count, int first_row, int n_rows) {
   typedef matmul_few_shared<W, Tiles, Planes> shared;
   constexpr int half = matmul_few_group<Tiles>::half;
   int each = (a.has_glu ? half : Tiles) * 16, n_subgroups = (int)blockDim.x / 32;
   for (int at = (int)threadIdx.x; at < count * n_rows * each; at += (int)blockDim.x) {
     int i = at / (n_rows * each), n = at / each % n_rows, feature = at % each;
     matmul_few_group<Tiles> tiles;
-    tiles.find(a, (int)blockIdx.x + (done + i) * (int)gridDim.x);
+    tiles.find(a, turns.first + (done + i) * turns.step);
     const float *sums = partial + (i * n_subgroups * n_rows + n) * shared::partial_row;
     auto finish = [&](int from) { /* feature of the group */
                                   int h = from >= half * 16;
@@ -325,10 +333,10 @@ __device__ __forceinline__ void matmul_few_finish(const matmul_few_arguments &a,
   }
 }
 
-/* Grid: blocks that take turns at groups of Tiles tiles; slabs of rows of x. */
+/* What a block does for its groups, and a slab of rows of x. */
 template <typename W, int Tiles, int Planes>
-__global__ void __launch_bounds__(MATMUL_FEW_SUBGROUPS * 32)
-    matmul_few(const __grid_constant__ matmul_few_arguments a) {
+__device__ __forceinline__ void matmul_few_block(const matmul_few_arguments &a,
+                                                 const matmul_few_turns &turns) {
   typedef matmul_few_shared<W, Tiles, Planes> shared;
   typedef typename shared::way way;
   extern __shared__ __align__(128) uint8_t memory[];
@@ -336,12 +344,11 @@ __global__ void __launch_bounds__(MATMUL_FEW_SUBGROUPS * 32)
   int first_row = (int)blockIdx.y * a.slab_rows;
   int n_rows = min(a.n_rows - first_row, a.slab_rows);
   int n_units = (int)matmul_count(a.n_columns, W::unit);
-  int n_groups = a.first_groups[a.n_parts];
   uint8_t *ring = memory + warp * shared::subgroup_bytes(a);
   float *partial = (float *)(memory + n_subgroups * shared::subgroup_bytes(a));
 
   matmul_few_copier<W, Tiles> copier;
-  auto copy = [&](int slot) { copier.copy(a, n_groups, warp, lane, ring + slot * W::unit_bytes); };
+  auto copy = [&](int slot) { copier.copy(a, turns, warp, lane, ring + slot * W::unit_bytes); };
   simt_let_later_begin();
   int64_t weight_offset = 0;
   int x_row = first_row;
@@ -358,7 +365,7 @@ __global__ void __launch_bounds__(MATMUL_FEW_SUBGROUPS * 32)
     weight_offset = expert * a.expert_bytes;
     x_row = a.shares_x ? first_row / a.n_choices : first_row;
   }
-  copier.begin(a, weight_offset, warp, lane);
+  copier.begin(a, turns, weight_offset, warp, lane);
   for (int i = 0; i < a.depth; i++)
     copy(i);
   matmul_few_norm_weights weights;
@@ -380,7 +387,7 @@ __global__ void __launch_bounds__(MATMUL_FEW_SUBGROUPS * 32)
   typename way::raw ahead;
   if (warp < n_units)
     ahead.load(a.x.scheme, a.n_columns, x, warp, lane);
-  int slot = 0, n_mine = (n_groups - (int)blockIdx.x + (int)gridDim.x - 1) / (int)gridDim.x;
+  int slot = 0, n_mine = turns.count();
   for (int done = 0; done < n_mine; done += a.batch) {
     int count = min(a.batch, n_mine - done);
     for (int i = 0; i < count; i++) {
@@ -424,20 +431,39 @@ __global__ void __launch_bounds__(MATMUL_FEW_SUBGROUPS * 32)
         });
     }
     __syncthreads();
-    matmul_few_finish<W, Tiles, Planes>(a, partial, done, count, first_row, n_rows);
+    matmul_few_finish<W, Tiles, Planes>(a, turns, partial, done, count, first_row, n_rows);
     if (done + count < n_mine)
       __syncthreads();
   }
   mma_copy_wait<0>();
 }
 
-/* Shares out a block's shared memory: first x, kept where several groups meet it, then units on
- * their way, then partial sums. */
+/* Grid: blocks that take turns at groups of Tiles tiles; slabs of rows of x. */
 template <typename W, int Tiles, int Planes>
-void matmul_few_fit(matmul_few_arguments *a, int n_subgroups, int n_blocks, int room) {
+__global__ void __launch_bounds__(MATMUL_FEW_SUBGROUPS * 32)
+    matmul_few(const __grid_constant__ matmul_few_arguments a) {
+  matmul_few_block<W, Tiles, Planes>(a,
+                                     {(int)blockIdx.x, a.first_groups[a.n_parts], (int)gridDim.x});
+}
+
+/* The same of parts of two schemes: the first n_blocks blocks are for those before `part`. */
+template <typename W, typename Other>
+__global__ void __launch_bounds__(MATMUL_FEW_SUBGROUPS * 32)
+    matmul_few_pair(const __grid_constant__ matmul_few_arguments a, int part, int n_blocks) {
+  int block = (int)blockIdx.x, middle = a.first_groups[part];
+  if (block < n_blocks)
+    matmul_few_block<W, 1, 1>(a, {block, middle, n_blocks});
+  else
+    matmul_few_block<Other, 1, 1>(
+        a, {middle + block - n_blocks, a.first_groups[a.n_parts], (int)gridDim.x - n_blocks});
+}
+
+/* Shares out the shared memory of a block that takes `mine` groups: first x, kept where several
+ * groups meet it, then units on their way, then partial sums. */
+template <typename W, int Tiles, int Planes>
+void matmul_few_fit(matmul_few_arguments *a, int n_subgroups, int mine, int room) {
   typedef matmul_few_shared<W, Tiles, Planes> shared;
   int each = (int)matmul_count(matmul_count(a->n_columns, W::unit), n_subgroups);
-  int mine = (int)matmul_count(a->first_groups[a->n_parts], n_blocks);
   auto fits = [&](int n_stages) {
     a->n_stages = n_stages, a->batch = 1;
     return shared::bytes(*a, n_subgroups) <= room;
@@ -454,29 +480,42 @@ void matmul_few_fit(matmul_few_arguments *a, int n_subgroups, int n_blocks, int 
   a->batch = spare + 1 < most ? spare + 1 : most;
 }
 
+/* Numbers the groups of all parts; how many there are. */
+static inline int64_t matmul_few_groups(matmul_few_arguments *a, int n_tiles) {
+  int64_t groups = 0;
+  for (int i = 0; i < a->n_parts; i++) {
+    a->first_groups[i] = (int)groups;
+    int64_t tiles = matmul_count(a->parts[i].n_features, 16);
+    groups = a->has_glu ? matmul_count(tiles, n_tiles / 2) : groups + matmul_count(tiles, n_tiles);
+    if (groups > 0x7fffffff)
+      return groups;
+  }
+  a->first_groups[a->n_parts] = (int)groups;
+  return groups;
+}
+
+/* Of the rows that a launch makes. */
+static inline size_t matmul_few_made_bytes(const matmul_few_arguments &a) {
+  return a.norm.sum.data
+             ? (size_t)a.n_rows * (size_t)a.n_columns * (size_t)simt_float_bytes(a.x.scheme)
+             : 0;
+}
+
 template <typename W, int Tiles, int Planes>
 iso_status matmul_few_launch(iso_queue *queue, const char *name, int n_units, int shared_limit,
                              matmul_few_arguments a) {
   typedef matmul_few_shared<W, Tiles, Planes> shared;
   typedef typename shared::way way;
   a.slab_rows = a.experts ? 1 : a.n_rows < way::most_rows ? a.n_rows : way::most_rows;
-  int64_t groups = 0;
-  for (int i = 0; i < a.n_parts; i++) {
-    a.first_groups[i] = (int)groups;
-    int64_t tiles = matmul_count(a.parts[i].n_features, 16);
-    groups = a.has_glu ? matmul_count(tiles, Tiles / 2) : groups + matmul_count(tiles, Tiles);
-    if (groups > 0x7fffffff)
-      return simt_fail_size(name);
-  }
-  a.first_groups[a.n_parts] = (int)groups;
-  size_t made_bytes = a.norm.sum.data ? (size_t)a.n_rows * (size_t)a.n_columns *
-                                            (size_t)simt_float_bytes(a.x.scheme)
-                                      : 0;
+  int64_t groups = matmul_few_groups(&a, Tiles);
+  if (groups > 0x7fffffff)
+    return simt_fail_size(name);
   if (groups == 0)
     return ISO_OK;
+  size_t made_bytes = matmul_few_made_bytes(a);
+  int mine = (int)matmul_count(groups, n_units), n_subgroups = matmul_few_subgroups(shared_limit);
   groups = groups < n_units ? groups : n_units;
-  int n_subgroups = matmul_few_subgroups(shared_limit);
-  matmul_few_fit<W, Tiles, Planes>(&a, n_subgroups, (int)groups, shared_limit - (int)made_bytes);
+  matmul_few_fit<W, Tiles, Planes>(&a, n_subgroups, mine, shared_limit - (int)made_bytes);
   int64_t slabs = matmul_count(a.n_rows, a.slab_rows);
   if (slabs > 65535)
     return simt_fail_size(name);
@@ -507,6 +546,53 @@ iso_status matmul_few_sized(iso_queue *queue, const char *name, int n_units, int
                 : tiles == 2 ? matmul_few_launch<W, 2, Planes>
                              : matmul_few_launch<W, 1, Planes>;
   return launch(queue, name, n_units, shared_limit, a);
+}
+
+/* Rows that matmul_few_pair() takes, of 16-bit activations. */
+template <typename W, typename Other> constexpr int matmul_few_pair_rows() {
+  int mine = matmul_few_way<W, 1>::most_rows, other = matmul_few_way<Other, 1>::most_rows;
+  return mine < other ? mine : other;
+}
+
+/* Products of which the parts from `part` on are of another scheme. Blocks are shared out so that
+ * the busiest of either kind have about as many bytes. */
+template <typename W, typename Other>
+iso_status matmul_few_run_pair(iso_queue *queue, const char *name, int n_units, int shared_limit,
+                               matmul_few_arguments a, int part) {
+  typedef matmul_few_shared<W, 1, 1> shared;
+  typedef matmul_few_shared<Other, 1, 1> other_shared;
+  static_assert(W::unit == Other::unit, "subgroups share columns alike");
+  int64_t groups = matmul_few_groups(&a, 1);
+  if (groups > 0x7fffffff)
+    return simt_fail_size(name);
+  int middle = a.first_groups[part], rest = (int)groups - middle, n_blocks = 1;
+  int64_t least = INT64_MAX;
+  for (int n = 1; n < n_units; n++) {
+    int64_t mine = matmul_count(middle, n) * W::unit_bytes;
+    int64_t others = matmul_count(rest, n_units - n) * Other::unit_bytes;
+    int64_t busiest = mine > others ? mine : others;
+    if (busiest < least)
+      least = busiest, n_blocks = n;
+  }
+  a.slab_rows = a.n_rows;
+  int n_subgroups = matmul_few_subgroups(shared_limit);
+  size_t made_bytes = matmul_few_made_bytes(a);
+  matmul_few_arguments other = a;
+  int room = shared_limit - (int)made_bytes;
+  matmul_few_fit<W, 1, 1>(&a, n_subgroups, (int)matmul_count(middle, n_blocks), room);
+  matmul_few_fit<Other, 1, 1>(&other, n_subgroups, (int)matmul_count(rest, n_units - n_blocks),
+                              room);
+  auto least_of = [](int x, int y) { return x < y ? x : y; };
+  a.slab_rows = least_of(a.slab_rows, other.slab_rows);
+  a.depth = least_of(a.depth, other.depth);
+  a.n_stages = least_of(a.n_stages, other.n_stages);
+  a.batch = least_of(a.batch, other.batch);
+  int bytes = shared::bytes(a, n_subgroups), others = other_shared::bytes(a, n_subgroups);
+  return simt_launch_early(queue, name, matmul_few_pair<W, Other>,
+                           dim3((unsigned)n_units, (unsigned)matmul_count(a.n_rows, a.slab_rows)),
+                           dim3(n_subgroups * 32),
+                           (size_t)(bytes > others ? bytes : others) + made_bytes, a, part,
+                           n_blocks);
 }
 
 /* One plane holds 16-bit activations exactly, but for f16 with bf16 weights. */

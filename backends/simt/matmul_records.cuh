@@ -74,6 +74,31 @@ static inline matmul_few_arguments matmul_read(const iso_op_arguments *arguments
   return a;
 }
 
+/* Products of the same rows; the last op may be their glu, the first two the add and the rms_norm
+ * that make the rows. */
+static inline iso_status matmul_read_group(iso_queue *queue, const simt_deferred_op *ops,
+                                           uint32_t count, matmul_few_arguments *out) {
+  matmul_few_norm norm = {};
+  if (ops[0].arguments.op == ISO_OP_ADD) {
+    if (matmul_few_subgroups(simt_shared_bytes(queue->device)) == MATMUL_FEW_SUBGROUPS)
+      norm = matmul_read_norm(ops);
+    else /* fewer threads would add in another order */
+      ISO_TRY(simt_add_rms_norm(queue, ops, 2));
+    ops += 2, count -= 2;
+  }
+  *out = matmul_read(&ops[0].arguments);
+  out->norm = norm;
+  out->has_glu = ops[count - 1].arguments.op == ISO_OP_GLU;
+  out->n_parts = (int)count - out->has_glu;
+  for (int i = 1; i < out->n_parts; i++)
+    out->parts[i] = matmul_read_part(&ops[i].arguments);
+  if (out->has_glu) {
+    out->activation = ((const iso_glu_attributes *)ops[count - 1].attributes)->activation;
+    out->glu = matmul_few_rows_of(ops[count - 1].arguments.outputs[0]);
+  }
+  return ISO_OK;
+}
+
 /* Of grouped_matmul: rows are (token, choice). */
 static inline matmul_few_arguments grouped_read(const iso_op_arguments *arguments) {
   const iso_tensor &weight = arguments->inputs[1], &experts = arguments->inputs[2];
@@ -123,27 +148,10 @@ template <typename W> struct matmul_records {
     return ISO_OK;
   }
 
-  /* Products of the same rows; the last op may be their glu, the first two the add and the
-   * rms_norm that make the rows. */
+  /* Products of the same rows. */
   static iso_status run_group(iso_queue *queue, const simt_deferred_op *ops, uint32_t count) {
-    matmul_few_norm norm = {};
-    if (ops[0].arguments.op == ISO_OP_ADD) {
-      if (matmul_few_subgroups(simt_shared_bytes(queue->device)) == MATMUL_FEW_SUBGROUPS)
-        norm = matmul_read_norm(ops);
-      else /* fewer threads would add in another order */
-        ISO_TRY(simt_add_rms_norm(queue, ops, 2));
-      ops += 2, count -= 2;
-    }
-    matmul_few_arguments a = matmul_read(&ops[0].arguments);
-    a.norm = norm;
-    a.has_glu = ops[count - 1].arguments.op == ISO_OP_GLU;
-    a.n_parts = (int)count - a.has_glu;
-    for (int i = 1; i < a.n_parts; i++)
-      a.parts[i] = matmul_read_part(&ops[i].arguments);
-    if (a.has_glu) {
-      a.activation = ((const iso_glu_attributes *)ops[count - 1].attributes)->activation;
-      a.glu = matmul_few_rows_of(ops[count - 1].arguments.outputs[0]);
-    }
+    matmul_few_arguments a;
+    ISO_TRY(matmul_read_group(queue, ops, count, &a));
     return run_few(queue, a);
   }
 
@@ -272,13 +280,14 @@ template <typename W> struct matmul_records {
   }
 
 #define MATMUL_PACKED_RECORD(SCHEME, scheme)                                                       \
+  MATMUL_PACKED_RECORD_WITH(SCHEME, scheme, matmul_records<matmul_##scheme>::launch)
+#define MATMUL_PACKED_RECORD_WITH(SCHEME, scheme, launch_function)                                 \
   {                                                                                                \
     .size = sizeof(iso_kernel), .op = ISO_OP_MATMUL, .name = "matmul." #scheme ".few",             \
     .schemes = ISO_SCHEME_BIT(ISO_SCHEME_##SCHEME), .activations = SIMT_FLOATS,                    \
     .layout = MATMUL_LAYOUT_PACKED, .rank = 20, .check = matmul_check_rows,                        \
     .packed_bytes = matmul_records<matmul_##scheme>::packed_bytes,                                 \
-    .pack = matmul_records<matmul_##scheme>::pack,                                                 \
-    .launch = matmul_records<matmul_##scheme>::launch                                              \
+    .pack = matmul_records<matmul_##scheme>::pack, .launch = launch_function                       \
   }
 
 #endif
