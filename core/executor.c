@@ -257,23 +257,9 @@ iso_status iso_executor_create(const iso_plan *plan, iso_open_device *const *dev
   return ISO_OK;
 }
 
-void iso_executor_keep_message(char *out_message, size_t capacity) {
-  snprintf(out_message, capacity, "%s", iso_status_message());
-}
-
 iso_status iso_executor_drain(iso_executor *executor, iso_status status) {
-  char message[1024];
-  iso_executor_keep_message(message, sizeof message);
-  for (uint32_t d = 0; d < executor->plan->n_devices; d++) {
-    iso_status drained = iso_device_drain(executor->devices[d].open);
-    if (drained == ISO_OK)
-      continue;
-    if (status != ISO_OK)
-      (void)iso_fail(status, "%s", message);
-    else
-      snprintf(message, sizeof message, "%s", iso_status_message());
-    status = status != ISO_OK ? status : drained;
-  }
+  for (uint32_t d = 0; d < executor->plan->n_devices; d++)
+    status = iso_device_settle(executor->devices[d].open, status);
   return status;
 }
 

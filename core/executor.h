@@ -168,9 +168,6 @@ ISO_MUST_CHECK iso_status iso_executor_keep_rows(iso_executor *executor, iso_val
 /* What the step waited for last brought; anything where it was asked for nothing. */
 const void *iso_executor_kept_rows(const iso_executor *executor);
 
-/* Copies the sentence of the latest failure, which cleaning up may replace. */
-void iso_executor_keep_message(char *out_message, size_t capacity);
-
 /* The device that runs every step of the plan and alone reads inputs; or -1. */
 int32_t iso_executor_only_device(const iso_plan *plan);
 

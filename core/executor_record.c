@@ -6,6 +6,7 @@
 #include "core/device.h"
 #include "core/executor.h"
 #include "core/log.h"
+#include <stdio.h>
 #include <string.h>
 
 iso_open_device *iso_executor_find_recorder(const iso_executor *executor) {
@@ -43,7 +44,7 @@ static void record(iso_executor *executor, executor_recording *entry,
   char message[1024] = "";
   if (status == ISO_OK) {
     launched = run_steps(executor);
-    iso_executor_keep_message(message, sizeof message);
+    snprintf(message, sizeof message, "%s", iso_status_message());
     status = device->queue_table.record_end(device->queue, &entry->recording);
   }
   if (launched != ISO_OK) {

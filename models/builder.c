@@ -244,7 +244,10 @@ static iso_value linear(iso_model_builder *builder, iso_value x, const char *nam
 
 static iso_value rope(iso_model_builder *builder, iso_value x, bool local) {
   const iso_rope_config *config = local ? &builder->config->local_rope : &builder->config->rope;
-  iso_rope_attributes attributes = {sizeof attributes, config->interleaved, 1.0f, 1};
+  iso_rope_attributes attributes = {.size = sizeof attributes,
+                                    .interleaved = config->interleaved,
+                                    .magnitude = 1.0f,
+                                    .settled = 1};
   float *frequencies = NULL;
   iso_status status = iso_rope_table_create(config, builder->options->max_context, &frequencies,
                                             &attributes.magnitude);
@@ -304,7 +307,7 @@ iso_value iso_block_attention(iso_model_builder *builder, iso_value x, int layer
                          cache(builder, 'v', layer)};
   iso_value caches[2];
   /* Inputs are copied before a step, which stores the positions of its own rows alone. */
-  iso_kv_write_attributes settled = {sizeof settled, 1};
+  iso_kv_write_attributes settled = {.size = sizeof settled, .settled = 1};
   iso_graph_append(builder->graph, ISO_OP_KV_WRITE, stored, &settled, activation, caches);
 
   iso_paged_attention_attributes attributes;

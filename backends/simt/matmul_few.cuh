@@ -480,7 +480,7 @@ void matmul_few_fit(matmul_few_arguments *a, int n_subgroups, int mine, int room
   a->batch = spare + 1 < most ? spare + 1 : most;
 }
 
-/* Numbers the groups of all parts; how many there are. */
+/* Numbers the groups of all parts; how many there are, too many to number beyond 2^31 - 1. */
 static inline int64_t matmul_few_groups(matmul_few_arguments *a, int n_tiles) {
   int64_t groups = 0;
   for (int i = 0; i < a->n_parts; i++) {
@@ -525,13 +525,8 @@ iso_status matmul_few_launch(iso_queue *queue, const char *name, int n_units, in
 }
 
 /* Tiles that the busiest block has. */
-static inline int64_t matmul_few_load(const matmul_few_arguments &a, int n_tiles, int n_blocks) {
-  int64_t groups = 0;
-  for (int i = 0; i < a.n_parts; i++) {
-    int64_t tiles = matmul_count(a.parts[i].n_features, 16);
-    groups = a.has_glu ? matmul_count(tiles, n_tiles / 2) : groups + matmul_count(tiles, n_tiles);
-  }
-  return matmul_count(groups, n_blocks) * n_tiles;
+static inline int64_t matmul_few_load(matmul_few_arguments a, int n_tiles, int n_blocks) {
+  return matmul_count(matmul_few_groups(&a, n_tiles), n_blocks) * n_tiles;
 }
 
 /* The most tiles at once that still leave all blocks nearly as much to do. */
@@ -554,8 +549,8 @@ template <typename W, typename Other> constexpr int matmul_few_pair_rows() {
   return mine < other ? mine : other;
 }
 
-/* Products of which the parts from `part` on are of another scheme. Blocks are shared out so that
- * the busiest of either kind have about as many bytes. */
+/* Products of which the parts from `part` on are of another scheme. Blocks, of 2 units or more, are
+ * shared out so that the busiest of either kind have about as many bytes. */
 template <typename W, typename Other>
 iso_status matmul_few_run_pair(iso_queue *queue, const char *name, int n_units, int shared_limit,
                                matmul_few_arguments a, int part) {

@@ -3,10 +3,8 @@
 
 namespace {
 
-/* ---- Products of the same rows by weights of Q4_K and Q6_K
- * ---------------------------------------
- *
- * In files of mixed schemes values have more bits than queries and keys in some layers. */
+/* Products of the same rows by weights of Q4_K and Q6_K: in files of mixed schemes values have more
+ * bits than queries and keys in some layers. */
 
 bool is_scheme(const simt_deferred_op &op, iso_scheme scheme) {
   return op.arguments.inputs[1].scheme == scheme;
@@ -39,7 +37,7 @@ iso_status run_group(iso_queue *queue, const simt_deferred_op *ops, uint32_t cou
     return matmul_records<matmul_q6_k>::run_group(queue, ops, count);
   const iso_op_arguments &product = ops[before].arguments;
   if (!has_glu && matmul_rows(&product) <= matmul_few_pair_rows<matmul_q4_k, matmul_q6_k>() &&
-      product.inputs[0].scheme != ISO_SCHEME_F32)
+      product.inputs[0].scheme != ISO_SCHEME_F32 && simt_n_units(queue->device) > 1)
     return run_pair(queue, ops, count);
   if (before > 0)
     ISO_TRY(simt_add_rms_norm(queue, ops, before));

@@ -160,6 +160,30 @@ static void test_bad_runs(void **state) {
   free_rig(&r);
 }
 
+/* One device without an executor, and memory on it. */
+typedef struct lone_device {
+  iso_registry *registry;
+  iso_open_device *open;
+  iso_buffer *buffer;
+} lone_device;
+
+static lone_device open_lone(const char *spec, uint64_t bytes) {
+  lone_device d;
+  assert_int_equal(iso_registry_create(&d.registry), ISO_OK);
+  assert_int_equal(iso_registry_add(d.registry, &fake_backends[0]), ISO_OK);
+  assert_int_equal(iso_device_open(d.registry, spec, NULL, &d.open), ISO_OK);
+  assert_int_equal(d.open->memory.alloc(d.open->device, ISO_MEMORY_DEVICE, bytes, &d.buffer),
+                   ISO_OK);
+  return d;
+}
+
+static void close_lone(lone_device *d) {
+  d->open->memory.free(d->open->device, d->buffer);
+  iso_device_close(d->open);
+  iso_registry_destroy(d->registry);
+  assert_int_equal(fake_live, 0);
+}
+
 /* Bytes come and go in order with what is already enqueued, in pieces where they must. */
 static void test_transfers(void **state) {
   (void)state;
@@ -173,14 +197,9 @@ static void test_transfers(void **state) {
     reset_fakes();
     fake_configs[0].mappable = kind & 1;
     fake_configs[0].deferred = kind & 2;
-    iso_registry *registry;
-    iso_open_device *device;
-    iso_buffer *buffer;
-    assert_int_equal(iso_registry_create(&registry), ISO_OK);
-    assert_int_equal(iso_registry_add(registry, &fake_backends[0]), ISO_OK);
-    assert_int_equal(iso_device_open(registry, "left:1", NULL, &device), ISO_OK);
-    assert_int_equal(device->memory.alloc(device->device, ISO_MEMORY_DEVICE, BYTES + 100, &buffer),
-                     ISO_OK);
+    lone_device lone = open_lone("left:1", BYTES + 100);
+    iso_open_device *device = lone.open;
+    iso_buffer *buffer = lone.buffer;
     iso_queue *queue = device->queue;
     assert_int_equal(device->queue_table.fill(queue, buffer, 0, BYTES + 100, 'a'), ISO_OK);
     assert_int_equal(iso_device_download(device, buffer, 50, got, 100), ISO_OK);
@@ -191,10 +210,7 @@ static void test_transfers(void **state) {
     assert_memory_equal(got, sent, BYTES);
     assert_int_equal(iso_device_download(device, buffer, 0, got, 7), ISO_OK);
     assert_memory_equal(got, "bbbbbbb", 7);
-    device->memory.free(device->device, buffer);
-    iso_device_close(device);
-    iso_registry_destroy(registry);
-    assert_int_equal(fake_live, 0);
+    close_lone(&lone);
   }
   free(sent);
   free(got);
@@ -210,13 +226,9 @@ static void test_failed_transfers(void **state) {
   memset(sent, 'x', BYTES);
   reset_fakes();
   fake_configs[0].deferred = true;
-  iso_registry *registry;
-  iso_open_device *device;
-  iso_buffer *buffer;
-  assert_int_equal(iso_registry_create(&registry), ISO_OK);
-  assert_int_equal(iso_registry_add(registry, &fake_backends[0]), ISO_OK);
-  assert_int_equal(iso_device_open(registry, "left", NULL, &device), ISO_OK);
-  assert_int_equal(device->memory.alloc(device->device, ISO_MEMORY_DEVICE, BYTES, &buffer), ISO_OK);
+  lone_device lone = open_lone("left", BYTES);
+  iso_open_device *device = lone.open;
+  iso_buffer *buffer = lone.buffer;
   assert_int_equal(iso_device_upload(device, buffer, 0, sent, BYTES), ISO_OK);
   for (int upload = 0; upload < 2; upload++) {
     iso_status status = ISO_ERROR_DEVICE;
@@ -231,10 +243,7 @@ static void test_failed_transfers(void **state) {
       assert_true(at < 100);
     }
   }
-  device->memory.free(device->device, buffer);
-  iso_device_close(device);
-  iso_registry_destroy(registry);
-  assert_int_equal(fake_live, 0);
+  close_lone(&lone);
   free(sent);
   free(got);
 }

@@ -6,10 +6,9 @@ namespace {
 
 iso_refusal check(const iso_device *device, const iso_op_arguments *arguments,
                   const char **out_detail) {
-  if (!hopper_is_there(device)) {
-    *out_detail = "made for compute capability 9.0";
-    return ISO_REFUSED_DEVICE;
-  }
+  iso_refusal refusal = hopper_check(device, out_detail);
+  if (refusal != ISO_ACCEPTED)
+    return refusal;
   int64_t dim = arguments->inputs[0].dims[2];
   if (dim != 64 && dim != 128) {
     *out_detail = "heads must be 64 or 128 wide";

@@ -16,7 +16,12 @@
 #define HOPPER_HAS_WGMMA 0
 #endif
 
-static inline bool hopper_is_there(const iso_device *device) { return device->generation == 90; }
+static inline iso_refusal hopper_check(const iso_device *device, const char **out_detail) {
+  if (device->generation == 90)
+    return ISO_ACCEPTED;
+  *out_detail = "made for compute capability 9.0";
+  return ISO_REFUSED_DEVICE;
+}
 
 /* ---- Barriers and copies ----------------------------------------------------------------------
  */

@@ -11,11 +11,9 @@ enum { MANY_LEAST_ROWS = 9, GROUPED_LEAST_ROWS = 17 };
 static inline iso_refusal matmul_many_check(const iso_device *device,
                                             const iso_op_arguments *arguments,
                                             const char **out_detail) {
-  if (!hopper_is_there(device)) {
-    *out_detail = "made for compute capability 9.0";
-    return ISO_REFUSED_DEVICE;
-  }
-  iso_refusal refusal = matmul_check_rows(device, arguments, out_detail);
+  iso_refusal refusal = hopper_check(device, out_detail);
+  if (refusal == ISO_ACCEPTED)
+    refusal = matmul_check_rows(device, arguments, out_detail);
   if (refusal != ISO_ACCEPTED)
     return refusal;
   int64_t n_rows = matmul_rows(arguments);
@@ -53,10 +51,9 @@ iso_status matmul_many_record_launch(iso_queue *queue, const iso_op_arguments *a
 static inline iso_refusal grouped_many_check(const iso_device *device,
                                              const iso_op_arguments *arguments,
                                              const char **out_detail) {
-  if (!hopper_is_there(device)) {
-    *out_detail = "made for compute capability 9.0";
-    return ISO_REFUSED_DEVICE;
-  }
+  iso_refusal refusal = hopper_check(device, out_detail);
+  if (refusal != ISO_ACCEPTED)
+    return refusal;
   int64_t n_rows = matmul_rows(arguments), n_experts = arguments->inputs[1].dims[0];
   if (n_rows < GROUPED_LEAST_ROWS || n_experts > MANY_MOST_EXPERTS ||
       matmul_many_groups(n_rows, n_experts) > 65535) {

@@ -9,11 +9,9 @@ enum { LEAST_ROWS = 9, MOST_ROWS = 32 };
 
 iso_refusal check(const iso_device *device, const iso_op_arguments *arguments,
                   const char **out_detail) {
-  if (!hopper_is_there(device)) {
-    *out_detail = "made for compute capability 9.0";
-    return ISO_REFUSED_DEVICE;
-  }
-  iso_refusal refusal = matmul_check_rows(device, arguments, out_detail);
+  iso_refusal refusal = hopper_check(device, out_detail);
+  if (refusal == ISO_ACCEPTED)
+    refusal = matmul_check_rows(device, arguments, out_detail);
   if (refusal != ISO_ACCEPTED)
     return refusal;
   const iso_tensor &x = arguments->inputs[0], &weight = arguments->inputs[1];
