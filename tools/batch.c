@@ -196,28 +196,69 @@ static bool is_answer(const char *text, ssize_t length, int64_t index) {
   return ok && found == index;
 }
 
-/* Opens the output behind the answers that it holds; what follows them is cut. */
-static iso_status open_output(batch *self, const char *path) {
-  FILE *file = fopen(path, "r+");
-  if (!file)
-    file = fopen(path, "w+");
-  if (!file)
-    return iso_fail(ISO_ERROR_IO, "cannot write %s: %s", path, strerror(errno));
-  self->output = file;
+/* Whether a line is the beginning of the answer to line `index`, as a killed run leaves it. */
+static bool is_cut_answer(const char *text, ssize_t length, int64_t index) {
+  char head[40];
+  int head_length = snprintf(head, sizeof head, "{\"index\":%lld,", (long long)index);
+  size_t compared = (size_t)(length < head_length ? length : head_length);
+  return text[length - 1] != '\n' && memcmp(text, head, compared) == 0;
+}
+
+/* Goes behind the answers that the output holds. One that is cut is made again; anything else is no
+ * file of answers, and is left as it is. */
+static iso_status resume(batch *self, const char *path) {
   char *line = NULL;
   size_t capacity = 0;
   ssize_t length;
   off_t end = 0;
-  while ((length = iso_tool_read_line(&line, &capacity, MAX_ANSWER, file)) > 0 &&
+  while ((length = iso_tool_read_line(&line, &capacity, MAX_ANSWER, self->output)) > 0 &&
          is_answer(line, length, self->n_kept)) {
     self->n_kept++;
     end += length;
   }
+  bool is_foreign = length > 0 && !is_cut_answer(line, length, self->n_kept);
   free(line);
-  clearerr(file);
-  if (fseeko(file, end, SEEK_SET) != 0 || ftruncate(fileno(file), end) != 0)
+  if (length < 0 && !feof(self->output))
+    return iso_fail(ISO_ERROR_IO, "cannot read %s: %s", path, strerror(errno));
+  if (is_foreign)
+    return iso_fail(ISO_ERROR_INVALID_ARGUMENT,
+                    "%s is there already, and its line %lld is no answer of this batch; give "
+                    "another output, or remove it",
+                    path, (long long)self->n_kept + 1);
+  /* What was answered is not asked again. */
+  for (int64_t i = 0; i < self->n_kept && self->line_length >= 0; i++)
+    ISO_TRY(read_line(self));
+  if (self->line_length < 0)
+    return iso_fail(ISO_ERROR_INVALID_ARGUMENT,
+                    "%s is there already, and holds %lld answers, more than there are requests; "
+                    "give another output, or remove it",
+                    path, (long long)self->n_kept);
+  self->line_length = 0;
+  clearerr(self->output);
+  if (fseeko(self->output, end, SEEK_SET) != 0 || ftruncate(fileno(self->output), end) != 0)
     return iso_fail(ISO_ERROR_IO, "cannot go on with %s: %s", path, strerror(errno));
   return ISO_OK;
+}
+
+/* Whether two open files are one. */
+static bool is_same_file(FILE *a, FILE *b) {
+  struct stat x, y;
+  return fstat(fileno(a), &x) == 0 && fstat(fileno(b), &y) == 0 && x.st_dev == y.st_dev &&
+         x.st_ino == y.st_ino;
+}
+
+static iso_status open_output(batch *self, const char *path) {
+  struct stat facts;
+  bool is_there = stat(path, &facts) == 0;
+  /* A pipe or a device holds no answers, and reading it would wait for ever. */
+  bool is_file = !is_there || S_ISREG(facts.st_mode);
+  FILE *file = fopen(path, !is_file ? "w" : is_there ? "r+" : "w+");
+  if (!file)
+    return iso_fail(ISO_ERROR_IO, "cannot write %s: %s", path, strerror(errno));
+  self->output = file;
+  if (is_file && is_same_file(self->input, file))
+    return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "%s holds the requests; give another output", path);
+  return is_file ? resume(self, path) : ISO_OK;
 }
 
 static iso_status open_files(batch *self) {
@@ -234,11 +275,8 @@ static iso_status open_files(batch *self) {
   if (!is_stdin && fstat(fileno(self->input), &facts) == 0 && S_ISREG(facts.st_mode))
     self->input_bytes = (uint64_t)facts.st_size;
   self->output = stdout;
-  if (options->output)
+  if (options->output && strcmp(options->output, "-") != 0)
     ISO_TRY(open_output(self, options->output));
-  for (int64_t i = 0; i < self->n_kept; i++)
-    ISO_TRY(read_line(self));
-  self->line_length = 0;
   self->first = self->next = self->n_kept;
   return ISO_OK;
 }

@@ -13,6 +13,8 @@ import isomer
 
 
 class Batch(unittest.TestCase):
+    OPTIONS = ("--seed", "1", "-n", "8", "-c", "512", "--kv-memory", "8")
+
     @classmethod
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()
@@ -29,8 +31,7 @@ class Batch(unittest.TestCase):
         source.write_text("".join(line if isinstance(line, str) else json.dumps(line) + "\n"
                                   for line in lines))
         extra = ["-o", output] if output else []
-        done = isomer.run("batch", self.model, source, "--seed", "1", "-n", "8", "-c", "512",
-                          "--kv-memory", "8", *options, *extra, code=code)
+        done = isomer.run("batch", self.model, source, *self.OPTIONS, *options, *extra, code=code)
         text = output.read_text() if output else done.stdout
         return [json.loads(line) for line in text.splitlines()]
 
@@ -106,6 +107,34 @@ class Batch(unittest.TestCase):
             self.assertEqual([a["text"] for a in again], [a["text"] for a in whole])
             self.assertTrue(output.read_bytes().startswith(text[:cut].rpartition(b"\n")[0]))
         output.unlink()
+
+    def test_other_files_are_left_alone(self):
+        source, output = self.work / "in.jsonl", self.work / "notes.txt"
+        lines = [{"prompt": f"{i}", "ignore_end": True} for i in range(3)]
+        answers = [b'{"index":%d,"text":"a","finish_reason":"stop"}\n' % i for i in range(4)]
+        for content in (b"notes\n", b"notes", b"\n", b"{}", answers[1], answers[0] + b"more\n",
+                        answers[0] + answers[0], answers[0] + answers[1][:-1].replace(b"1", b"2"),
+                        b"".join(answers)):
+            output.write_bytes(content)
+            self.batch(lines, output=None)
+            isomer.run("batch", self.model, source, "-o", output, code=2)
+            self.assertEqual(output.read_bytes(), content)
+        output.unlink()
+        requests = source.read_bytes()
+        isomer.run("batch", self.model, source, "-o", source, code=2)
+        self.assertEqual(source.read_bytes(), requests)
+        source.write_bytes(answers[0])
+        isomer.run("batch", self.model, source, "-o", source, code=2)
+        self.assertEqual(source.read_bytes(), answers[0])
+
+    def test_output_without_a_file(self):
+        line = {"prompt": "x", "ignore_end": True}
+        text = self.batch([line])[0]["text"]
+        source = self.work / "in.jsonl"
+        for path in ("-", "/dev/stdout"):
+            printed = isomer.run("batch", self.model, source, *self.OPTIONS, "-o", path).stdout
+            self.assertEqual(json.loads(printed)["text"], text)
+        isomer.run("batch", self.model, source, *self.OPTIONS, "-o", "/dev/null")
 
     def test_interrupt_leaves_whole_lines(self):
         source, output = self.work / "long.jsonl", self.work / "long.out"
