@@ -96,7 +96,12 @@ static void run_memory(iso_open_device *device, conform_run *run) {
 static iso_status run_grid(const iso_options *options, iso_open_device *device, conform_run *run) {
   char text[ISO_CASE_TEXT];
   counter selected = {.op = options->op};
+  bool only_memory = options->op && strcmp(options->op, "memory") == 0;
   ISO_TRY(join_words(&options->words, text));
+  if (text[0] && options->op)
+    return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "a case says its op: leave out --op");
+  if (only_memory && options->perf)
+    return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "--perf times ops; memory is not one");
   ISO_TRY(iso_case_each(options->perf, count_case, &selected));
   iso_conform_options conform = {.op = options->op,
                                  .text = text[0] ? text : NULL,
@@ -105,7 +110,6 @@ static iso_status run_grid(const iso_options *options, iso_open_device *device, 
   run->n_cases = text[0] ? 1 : selected.n;
   run->show_progress = isatty(STDERR_FILENO);
   run->last_s = now_s();
-  bool only_memory = options->op && strcmp(options->op, "memory") == 0;
   if (only_memory || !(options->op || text[0] || options->perf))
     run_memory(device, run);
   iso_conform_summary memory = run->log.summary, ops = {0};

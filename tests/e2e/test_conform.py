@@ -40,6 +40,12 @@ class Conform(unittest.TestCase):
         self.assertEqual([row["op"] for row in found["ops"]], ["memory"])
         self.assertEqual((found["passed"] + found["refused"], found["failed"]), (2, 0))
 
+    def test_words_that_select_nothing(self):
+        case = "glu *=3 D=8"
+        isomer.run("conform", "--device", "host", *case.split())
+        self.assertIn("leave out --op", isomer.run("conform", "--device", "host", "--op", "add", case, code=2).stderr)
+        self.assertIn("--perf", isomer.run("conform", "--device", "host", "--op", "memory", "--perf", code=2).stderr)
+
     def test_wrong_kernel(self):
         arguments = ["conform", "--device", "wrong", "--backend", WRONG, "--op", "glu"]
         found = json.loads(isomer.run(*arguments, "--json", code=1, env=wrong("glu")).stdout)
