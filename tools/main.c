@@ -55,6 +55,8 @@ static int run_command(iso_command command, int argc, char **argv) {
     return EXIT_OK;
   }
   if (parsed)
+    status = iso_options_check_words(command, &options);
+  if (status == ISO_OK)
     status = functions[command](&options, &exit_code);
   if (status == ISO_OK)
     return exit_code;

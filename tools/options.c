@@ -162,6 +162,22 @@ iso_status iso_options_parse(iso_command command, int argc, char **argv, iso_opt
   return ISO_OK;
 }
 
+iso_status iso_options_check_words(iso_command command, const iso_options *options) {
+  const char *positional = iso_command_rows[command].positional;
+  if (strstr(positional, "..."))
+    return ISO_OK;
+  int most = *positional != 0;
+  for (const char *at = positional; *at; at++)
+    most += *at == ' ';
+  if (options->model && strncmp(positional, "[MODEL]", 7) == 0)
+    most--;
+  return options->words.n <= most
+             ? ISO_OK
+             : iso_fail(ISO_ERROR_INVALID_ARGUMENT,
+                        "\"%s\" is a word too many; see isomer %s --help",
+                        options->words.items[most], iso_command_rows[command].name);
+}
+
 iso_status iso_options_take_model(iso_options *options) {
   if (options->model)
     return ISO_OK;

@@ -45,6 +45,8 @@ typedef struct iso_options {
  * which option and what it takes. */
 ISO_MUST_CHECK iso_status iso_options_parse(iso_command command, int argc, char **argv,
                                             iso_options *out_options);
+/* Refuses words beyond those that the command takes. */
+ISO_MUST_CHECK iso_status iso_options_check_words(iso_command command, const iso_options *options);
 /* Takes the first word as the model when -m was not given. Fails when there is neither. */
 ISO_MUST_CHECK iso_status iso_options_take_model(iso_options *options);
 

@@ -108,9 +108,6 @@ static iso_status run(iso_options *options) {
   if (options->words.n > 0)
     options->model = NULL;
   ISO_TRY(iso_options_take_model(options));
-  if (options->words.n > 0)
-    return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "\"%s\" is one word too many",
-                    options->words.items[0]);
   serving *self = calloc(1, sizeof *self);
   if (!self)
     return iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory to serve");

@@ -135,11 +135,15 @@ iso_status iso_tool_read_text(const iso_options *options, int first_word, char *
                               size_t *out_length) {
   *out_text = NULL;
   *out_length = 0;
+  bool has_words = options->words.n > first_word;
+  if ((options->prompt != NULL) + (options->file != NULL) + has_words > 1)
+    return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "the text is given more than once: use one of -p, "
+                                                "-f and words after the model");
   if (options->prompt)
     return copy_text(options->prompt, out_text, out_length);
   if (options->file)
     return iso_file_read(options->file, MAX_TEXT_BYTES, out_text, out_length);
-  if (options->words.n <= first_word)
+  if (!has_words)
     return isatty(STDIN_FILENO) ? ISO_OK : read_stdin(out_text, out_length);
   size_t bytes = 1;
   for (int i = first_word; i < options->words.n; i++)

@@ -8,7 +8,8 @@ import sys
 
 ISOMER = sys.argv[1]
 TABLE = pathlib.Path(__file__).resolve().parent.parent.parent / "tools/commands.def"
-COMMANDS = re.findall(r"^ISO_COMMAND\((\w+),", TABLE.read_text(), re.M)
+ROWS = re.findall(r'^ISO_COMMAND\((\w+), \w+, "(.*?)",', TABLE.read_text(), re.M)
+COMMANDS = [name for name, _ in ROWS]
 
 
 def run(*arguments):
@@ -29,6 +30,15 @@ def main():
         assert max(map(len, done.stdout.splitlines())) <= 100, command
         done = run(command, "--no-such-option")
         assert done.returncode == 2 and done.stderr.count("\n") == 1, (command, done)
+    for command, words in ROWS:
+        if "..." in words:
+            continue
+        given = [f"absent-{i}" for i in range(len(words.split()))]
+        done = run(command, *given, "extra")
+        assert done.returncode == 2 and '"extra" is a word too many' in done.stderr, (command, done)
+        if words.startswith("[MODEL]"):
+            done = run(command, "-m", "absent", *given)
+            assert done.returncode == 2 and "a word too many" in done.stderr, (command, done)
     pages = [("help", "--man")] + [("help", "--man", command) for command in COMMANDS]
     if not shutil.which("mandoc"):
         print("man pages not checked: mandoc is not installed")

@@ -46,6 +46,13 @@ class Run(unittest.TestCase):
         self.assertIn("no prompt", self.answer(code=2).stderr)
         self.assertIn("no prompt", self.answer(code=2, input="").stderr)
 
+    def test_prompts_that_contradict(self):
+        path = os.path.join(self.folder.name, "prompt")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(PROMPT)
+        for arguments in (("-p", "a", "-f", path), ("a", "-p", "b"), ("a", "-f", path)):
+            self.assertIn("more than once", self.answer(*arguments, code=2).stderr)
+
     def test_nul_in_a_message(self):
         self.assertIn("NUL byte at offset 2", self.answer(code=2, input="hi\0there").stderr)
 
