@@ -134,10 +134,12 @@ static iso_status run(const iso_options *options, const iso_model *model, const 
                      iso_tokenizer_adds_bos(tokenizer) ? iso_tokenizer_bos_id(tokenizer) : -1};
   ISO_TRY(iso_tool_need_one_adapter(options));
   int64_t n_windows = (int64_t)(n_ids / (size_t)self.window);
-  if (self.window < 4 || n_windows < 1)
-    return iso_fail(ISO_ERROR_INVALID_ARGUMENT,
-                    "the text has %zu tokens, too few for a window of %d (-c, at least 4)", n_ids,
+  if (self.window < 4)
+    return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "a window has at least 4 tokens, -c says %d",
                     self.window);
+  if (n_windows < 1)
+    return iso_fail(ISO_ERROR_INVALID_ARGUMENT,
+                    "the text has %zu tokens, too few for a window of %d (-c)", n_ids, self.window);
   iso_runtime_options base = {.context = self.window,
                               .max_tokens = self.n_batch,
                               .max_logit_rows =
@@ -170,7 +172,8 @@ iso_status iso_command_perplexity(iso_options *options, int *out_exit) {
   iso_tool_catch_interrupt();
   iso_status status = iso_tool_read_text(options, 0, &text, &length);
   if (status == ISO_OK && !text)
-    status = iso_fail(ISO_ERROR_INVALID_ARGUMENT, "no text: give a file with -f");
+    status = iso_fail(ISO_ERROR_INVALID_ARGUMENT, "no text: give it with -f, after the model or "
+                                                  "on standard input");
   if (status == ISO_OK)
     status = iso_tokenizer_encode(iso_model_get_tokenizer(model), text, length,
                                   ISO_TOKENIZE_ADD_SPECIAL, &ids, &n_ids);

@@ -46,6 +46,8 @@ class Perplexity(unittest.TestCase):
     def test_too_little_text(self):
         done = isomer.run("perplexity", SMOLLM2, "a few words", code=2)
         self.assertRegex(done.stderr, "too few for a window of 512")
+        done = isomer.run("perplexity", SMOLLM2, "word " * 100, "-c", 3, code=2)
+        self.assertRegex(done.stderr, "at least 4 tokens, -c says 3")
 
 
 if __name__ == "__main__":
