@@ -6,7 +6,8 @@ try:
     matplotlib.use("svg")
     from matplotlib import pyplot
 except ImportError:
-    sys.exit("plots need matplotlib: apt-get install python3-matplotlib")
+    sys.exit(f"plots need matplotlib, which {sys.executable} does not have: apt-get install python3-matplotlib, and run this "
+             "with /usr/bin/python3")
 
 matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "isomer", "font.size": 10,
                             "axes.grid": True, "grid.alpha": 0.3, "axes.spines.top": False,

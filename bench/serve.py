@@ -110,6 +110,76 @@ def read_event(line, now, outcome):
         outcome.times.append(now)
 
 
+class Answer(asyncio.Protocol):
+    """Sends one request and reads what is streamed back. Called as bytes arrive: a task to be woken for every token
+    would take a third of what a small model on the same cores takes to make it."""
+
+    def __init__(self, request, outcome):
+        self.request = request
+        self.outcome = outcome
+        self.over = asyncio.get_running_loop().create_future()
+        self.head = b""  # all of it, while it is not whole
+        self.unchunk = None
+        self.rest = b""
+        self.is_done = False
+
+    def connection_made(self, transport):
+        self.transport = transport
+        transport.write(self.request)
+
+    def data_received(self, data):
+        now = time.perf_counter()
+        try:
+            self.take(data, now)
+        except (RuntimeError, ValueError, KeyError) as error:
+            self.end(error)
+
+    def take(self, data, now):
+        if self.head is not None:
+            self.head += data
+            head, whole, data = self.head.partition(b"\r\n\r\n")
+            if not whole or (b" 200 " not in head.partition(b"\r\n")[0] and not data):
+                return  # a refusal's text, or the connection's end, is still to come
+            self.check_status(head, data)
+            self.head = None
+            if b"\r\ntransfer-encoding: chunked" in head.lower():
+                self.unchunk = Unchunk()
+        *lines, self.rest = (self.rest + (self.unchunk.feed(data) if self.unchunk else data)).replace(b'": "', b'":"').split(b"\n")
+        for line in lines:
+            if line.startswith(b"data: {"):
+                read_event(line, now, self.outcome)
+            elif line.startswith(b"data: [DONE]"):
+                self.is_done = True
+        if self.unchunk and self.unchunk.is_over:
+            self.end()
+
+    @staticmethod
+    def check_status(head, body):
+        status = head.partition(b"\r\n")[0]
+        if b" 200 " not in status:
+            raise RuntimeError(f"{status.decode(errors='replace')}: {body[:600].decode(errors='replace')}")
+
+    def connection_lost(self, error):
+        try:
+            if self.head is not None and not error:
+                head, _, body = self.head.partition(b"\r\n\r\n")
+                self.check_status(head, body)
+        except RuntimeError as refusal:
+            error = refusal
+        self.end(error)
+
+    def end(self, error=None):
+        if self.over.done():
+            return
+        if not error and not self.is_done:
+            error = RuntimeError("the answer broke off")
+        if error:
+            self.over.set_exception(error)
+        else:
+            self.over.set_result(None)
+        self.transport.close()
+
+
 async def ask(server, body, outcome):
     url = urllib.parse.urlsplit(servers.base(server))
     path = url.path + ("/chat/completions" if "messages" in body else "/completions")
@@ -117,39 +187,24 @@ async def ask(server, body, outcome):
     text = json.dumps(body)
     head = {"Host": url.netloc.rpartition("@")[2], "Content-Type": "application/json", "Connection": "close",
             "Content-Length": len(text), **servers.key_header()}
+    request = (f"POST {path} HTTP/1.1\r\n" + "".join(f"{name}: {value}\r\n" for name, value in head.items())
+               + "\r\n" + text).encode()
     outcome.start = time.perf_counter()
     try:
-        reader, writer = await asyncio.open_connection(url.hostname, url.port or (443 if tls else 80), limit=1 << 22, ssl=tls)
-        writer.write((f"POST {path} HTTP/1.1\r\n" + "".join(f"{name}: {value}\r\n" for name, value in head.items())
-                      + "\r\n" + text).encode())
-        status = await reader.readline()
-        chunked = False
-        while (line := await reader.readline()) not in (b"\r\n", b""):
-            chunked |= line.lower().startswith(b"transfer-encoding: chunked")
-        if b" 200 " not in status:
-            raise RuntimeError(f"{status.decode().strip()}: {(await reader.read(600)).decode(errors='replace')}")
-        unchunk, rest, is_done = Unchunk(), b"", False
-        while not unchunk.is_over and (data := await reader.read(1 << 16)):
-            now = time.perf_counter()
-            *lines, rest = (rest + (unchunk.feed(data) if chunked else data)).replace(b'": "', b'":"').split(b"\n")
-            for line in lines:
-                if line.startswith(b"data: {"):
-                    read_event(line, now, outcome)
-                is_done |= line.startswith(b"data: [DONE]")
-        if not is_done:
-            raise RuntimeError("the answer broke off")
+        _, answer = await asyncio.get_running_loop().create_connection(
+            lambda: Answer(request, outcome), url.hostname, url.port or (443 if tls else 80), ssl=tls)
+        await answer.over
         outcome.n_output = outcome.n_output or len(outcome.times)  # of servers that tell no usage
-        writer.close()
-    except (OSError, RuntimeError, ValueError) as error:
+    except (OSError, RuntimeError, ValueError, KeyError) as error:
         outcome.error = f"{type(error).__name__}: {error}"
     outcome.end = time.perf_counter()
 
 
-def make_bodies(options):
-    rng = random.Random(options.seed)
+def make_bodies(options, count, seed):
+    rng = random.Random(seed)
     lengths = Length(options.lengths)
     bodies = []
-    for number in range(options.requests):
+    for number in range(count):
         n_prompt, n_output = lengths.draw(rng)
         prompt = ([rng.randrange(1, options.vocabulary) for _ in range(n_prompt)] if options.vocabulary
                   else " ".join([str(number), *rng.choices(WORDS, k=n_prompt - 1)]))
@@ -310,6 +365,8 @@ def main():
                         help="prompts are random token ids below N, exactly as many as asked for, and not words")
     parser.add_argument("--processes", type=int, default=1,
                         help="that clients are spread over, for servers faster than one can follow (1)")
+    parser.add_argument("--warm-up", type=int, default=0, metavar="N",
+                        help="requests of the same lengths, from --concurrency clients, before those that are measured")
     parser.add_argument("--idle", type=int, default=0, help="connections that are open and do nothing")
     parser.add_argument("--model", help="the name that requests give; without it the one that the server tells")
     parser.add_argument("--seed", type=int, default=1)
@@ -322,17 +379,21 @@ def main():
     options.output = options.output or (None if options.servers else "serve")
     if options.output:
         import plot  # says now, and not after the load, that it needs matplotlib
-    bodies = make_bodies(options)
+    bodies = make_bodies(options, options.requests, options.seed)
+    warm_up = make_bodies(options, options.warm_up, -1 - options.seed)
     results, notes = {}, []
     for name, what in map(name_and_place, options.servers or default_servers(options)):
         with servers.running(what) as (url, pid):
-            its_bodies, changes = adapt(url, name, bodies, options)
+            its_bodies, changes = adapt(url, name, warm_up + bodies, options)
+            if warm_up:
+                asyncio.run(closed_loop(url, its_bodies[:options.warm_up], options.concurrency))
             shown = re.sub(r"(^| )/\S*/", r"\1", what)  # where files lie on this machine is nobody's business
             notes += [f"- {name}: `{shown}`", *(f"- {change}" for change in changes)]
             with servers.idle_connections(url, options.idle, pid) as cost:
-                results[name] = {**summarise(load(url, its_bodies, options)), **cost}
+                results[name] = {**summarise(load(url, its_bodies[options.warm_up:], options)), **cost}
     kind = f"{options.rate:g} requests a second" if options.rate else f"{options.concurrency} clients"
-    text = f"{options.requests} requests, {kind}, lengths {options.lengths}\n\n{table(results)}\n\n" + "\n".join(notes) + "\n"
+    before = f" after {options.warm_up} others" if options.warm_up else ""
+    text = f"{options.requests} requests{before}, {kind}, lengths {options.lengths}\n\n{table(results)}\n\n" + "\n".join(notes) + "\n"
     print(text)
     if options.output:
         with open(options.output + ".md", "w") as out:

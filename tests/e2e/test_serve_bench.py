@@ -110,6 +110,22 @@ class Bench(unittest.TestCase):
         self.assertRegex(shown, r"requests answered \| 3 ")
         self.assertRegex(shown, r"failed \| 0 ")
 
+    def test_requests_before_those_that_count(self):
+        Other.count = 2  # answers 5 and 15 break off, which are two of the twelve
+        shown = self.bench(self.other, "--requests", "5", "--warm-up", "12", "--concurrency", "3", "--lengths", "20:4")
+        self.assertEqual(Other.count, 2 + 2 + 12 + 5)
+        self.assertRegex(shown, r"requests answered \| 5 ")
+        self.assertIn("5 requests after 12 others, 3 clients", shown)
+
+    def test_without_matplotlib_nothing_is_measured(self):
+        """And it is said which Python has none: one of a user's own often stands before Debian's."""
+        Other.count = 0
+        done = subprocess.run(["/usr/bin/python3", "-S", BENCH, self.other, "--output", "never"], capture_output=True, text=True,
+                              timeout=120)
+        self.assertEqual((done.returncode, done.stdout, Other.count), (1, "", 0))
+        self.assertRegex(done.stderr, "matplotlib, which /usr/bin/python3[.0-9]* does not have")
+        self.assertIn("python3-matplotlib", done.stderr)
+
     def test_two_servers_side_by_side(self):
         with tempfile.TemporaryDirectory() as folder:
             Other.count = 0
