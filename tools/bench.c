@@ -3,6 +3,7 @@
 #include "engine/runtime.h"
 #include "ops/sampling.h"
 #include "tools/adapters.h"
+#include "tools/json_output.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -165,10 +166,8 @@ static iso_status run_tests(iso_bench *bench, const iso_bench_test *tests, int n
     result.test = tests[i];
     status = measure(bench, &result);
     if (status == ISO_OK)
-      iso_bench_print_result(bench, &facts, &result, i == 0);
+      status = iso_bench_print_result(bench, &facts, &result);
   }
-  if (status == ISO_OK)
-    iso_bench_print_footer(bench);
   free(result.samples_ns);
   return status;
 }
@@ -233,6 +232,8 @@ iso_status iso_command_bench(iso_options *options, int *out_exit) {
   if (status == ISO_OK)
     status =
         options->kernels ? run_kernels(&bench, tests, n_tests) : run_tests(&bench, tests, n_tests);
+  if (status == ISO_OK && options->json)
+    iso_json_output_end();
   free(bench.pages);
   free(bench.tokens);
   free(bench.batch);

@@ -51,9 +51,9 @@ typedef struct iso_bench_result {
 
 void iso_bench_find_facts(const iso_bench *bench, iso_bench_facts *out_facts);
 void iso_bench_print_header(const iso_bench *bench);
-void iso_bench_print_result(const iso_bench *bench, const iso_bench_facts *facts,
-                            const iso_bench_result *result, bool first);
-void iso_bench_print_footer(const iso_bench *bench);
+ISO_MUST_CHECK iso_status iso_bench_print_result(const iso_bench *bench,
+                                                 const iso_bench_facts *facts,
+                                                 const iso_bench_result *result);
 
 /* The --kernels report: one decode step and one prompt step, op by op. */
 ISO_MUST_CHECK iso_status iso_bench_kernels(iso_bench *bench, const iso_bench_test *decode,

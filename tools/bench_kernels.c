@@ -5,8 +5,8 @@
  * kernels is the core's own: walking the plan, inputs, logits to the host. Taking turns keeps a
  * drifting clock or a busy neighbour out of the difference, medians keep out single hiccups. */
 #include "tools/bench.h"
+#include "tools/json_output.h"
 
-#include <cjson/cJSON.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -151,7 +151,8 @@ static void print_text(const report *self, const char *title, double whole_us, d
          100 * (whole_us - kernel_us) / whole_us);
 }
 
-static void print_json(const report *self, const char *title, double whole_us, double kernel_us) {
+static iso_status print_json(const report *self, const char *title, double whole_us,
+                             double kernel_us) {
   cJSON *root = cJSON_CreateObject();
   cJSON_AddStringToObject(root, "step", title);
   cJSON_AddNumberToObject(root, "step_us", whole_us);
@@ -169,10 +170,7 @@ static void print_json(const report *self, const char *title, double whole_us, d
     if (row->weight_bytes > 0 && row->us > 0)
       cJSON_AddNumberToObject(item, "gb_per_s", row->weight_bytes / row->us / 1e3);
   }
-  char *text = cJSON_Print(root);
-  printf("%s", text ? text : "{}");
-  free(text);
-  cJSON_Delete(root);
+  return iso_json_output_add(root);
 }
 
 static iso_status report_on(iso_bench *bench, const iso_bench_test *test, bool first) {
@@ -194,9 +192,13 @@ static iso_status report_on(iso_bench *bench, const iso_bench_test *test, bool f
     qsort(self->rows, (size_t)self->n_rows, sizeof self->rows[0], compare_rows);
     double whole_us = median(self->whole_us, self->n_steps);
     double kernel_us = median(self->kernel_us, self->n_steps);
-    fputs(first ? "" : bench->options->json ? ",\n" : "\n", stdout);
-    (bench->options->json ? print_json : print_text)(self, title, whole_us, kernel_us);
-    fflush(stdout);
+    if (bench->options->json) {
+      status = print_json(self, title, whole_us, kernel_us);
+    } else {
+      fputs(first ? "" : "\n", stdout);
+      print_text(self, title, whole_us, kernel_us);
+      fflush(stdout);
+    }
   }
   free(self->whole_us);
   free(self->kernel_us);
@@ -206,13 +208,9 @@ static iso_status report_on(iso_bench *bench, const iso_bench_test *test, bool f
 
 iso_status iso_bench_kernels(iso_bench *bench, const iso_bench_test *decode,
                              const iso_bench_test *prompt) {
-  if (bench->options->json)
-    puts("[");
   if (decode)
     ISO_TRY(report_on(bench, decode, true));
   if (prompt)
     ISO_TRY(report_on(bench, prompt, decode == NULL));
-  if (bench->options->json)
-    puts("\n]");
   return ISO_OK;
 }

@@ -1,6 +1,6 @@
 #include "tools/bench.h"
+#include "tools/json_output.h"
 
-#include <cjson/cJSON.h>
 #include <ctype.h>
 #include <math.h>
 #include <stdio.h>
@@ -125,8 +125,8 @@ static void add_samples(cJSON *root, const iso_bench_result *result) {
   }
 }
 
-static void print_object(const iso_bench *bench, const iso_bench_facts *facts,
-                         const iso_bench_result *result) {
+static iso_status print_object(const iso_bench *bench, const iso_bench_facts *facts,
+                               const iso_bench_result *result) {
   statistics ns = summarize(result, 0), ts = summarize(result, token_count(&result->test));
   const char *kv_type = iso_runtime_get_options(bench->runtime)->kv_type;
   const struct {
@@ -157,34 +157,22 @@ static void print_object(const iso_bench *bench, const iso_bench_facts *facts,
   for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
     cJSON_AddNumberToObject(root, numbers[i].key, numbers[i].value);
   add_samples(root, result);
-  char *text = cJSON_Print(root);
-  printf("%s", text ? text : "{}");
-  free(text);
-  cJSON_Delete(root);
+  return iso_json_output_add(root);
 }
 
 void iso_bench_print_header(const iso_bench *bench) {
-  if (bench->options->json)
-    puts("[");
-  else
+  if (!bench->options->json)
     printf("| %-30s | %10s | %10s | %-10s | %7s | %15s | %20s |\n"
            "| ------------------------------ | ---------: | ---------: | ---------- | ------: | "
            "--------------: | -------------------: |\n",
            "model", "size", "params", "backend", "threads", "test", "t/s");
 }
 
-void iso_bench_print_result(const iso_bench *bench, const iso_bench_facts *facts,
-                            const iso_bench_result *result, bool first) {
-  if (bench->options->json) {
-    fputs(first ? "" : ",\n", stdout);
-    print_object(bench, facts, result);
-  } else {
-    print_row(bench, facts, result);
-  }
-  fflush(stdout);
-}
-
-void iso_bench_print_footer(const iso_bench *bench) {
+iso_status iso_bench_print_result(const iso_bench *bench, const iso_bench_facts *facts,
+                                  const iso_bench_result *result) {
   if (bench->options->json)
-    puts("\n]");
+    return print_object(bench, facts, result);
+  print_row(bench, facts, result);
+  fflush(stdout);
+  return ISO_OK;
 }

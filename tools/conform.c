@@ -134,12 +134,12 @@ static iso_status run_on(const iso_options *options, iso_open_device *device, in
                              .perf = options->perf}};
   iso_tool_catch_interrupt();
   iso_status status = run_grid(options, device, &run);
-  if (status == ISO_OK && options->json)
-    status = iso_conform_print_json(&run.log);
-  else if (status == ISO_OK)
+  if (status == ISO_OK && !options->json)
     iso_conform_print_text(&run.log);
   if (status == ISO_OK && options->junit)
     status = iso_conform_write_junit(&run.log, options->junit);
+  if (status == ISO_OK && options->json)
+    status = iso_conform_print_json(&run.log);
   *out_exit = run.log.summary.n_failed > 0;
   iso_conform_log_free(&run.log);
   return status;

@@ -1,7 +1,7 @@
 #include "tools/conform_report.h"
+#include "tools/json_output.h"
 
 #include "core/file.h"
-#include <cjson/cJSON.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -199,13 +199,7 @@ iso_status iso_conform_print_json(const iso_conform_log *log) {
   cJSON *ops = cJSON_AddArrayToObject(root, "ops");
   for (iso_op op = 0; op <= ISO_CONFORM_MEMORY; op++)
     add_op(log, op, ops);
-  char *text = cJSON_Print(root);
-  cJSON_Delete(root);
-  if (!text)
-    return iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory for the JSON text");
-  puts(text);
-  free(text);
-  return ISO_OK;
+  return iso_json_output_print(root);
 }
 
 /* ---- JUnit ----------------------------------------------------------------------------------- */

@@ -1,6 +1,6 @@
+#include "tools/json_output.h"
 #include "tools/tool.h"
 
-#include <cjson/cJSON.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -17,7 +17,7 @@ static void print_text(const iso_device_listing *listings, uint32_t count) {
   }
 }
 
-static void print_json(const iso_device_listing *listings, uint32_t count) {
+static iso_status print_json(const iso_device_listing *listings, uint32_t count) {
   cJSON *root = cJSON_CreateArray();
   for (uint32_t i = 0; i < count; i++) {
     const iso_device_listing *row = &listings[i];
@@ -35,10 +35,7 @@ static void print_json(const iso_device_listing *listings, uint32_t count) {
     cJSON_AddNumberToObject(item, "memory_bytes", (double)row->info.memory_bytes);
     cJSON_AddNumberToObject(item, "units", row->info.n_units);
   }
-  char *text = cJSON_Print(root);
-  puts(text ? text : "[]");
-  free(text);
-  cJSON_Delete(root);
+  return iso_json_output_print(root);
 }
 
 iso_status iso_command_devices(iso_options *options, int *out_exit) {
@@ -51,7 +48,7 @@ iso_status iso_command_devices(iso_options *options, int *out_exit) {
   if (status == ISO_OK)
     status = iso_registry_list(registry, &listings, &count);
   if (status == ISO_OK && options->json)
-    print_json(listings, count);
+    status = print_json(listings, count);
   else if (status == ISO_OK)
     print_text(listings, count);
   free(listings);

@@ -1,6 +1,6 @@
+#include "tools/json_output.h"
 #include "tools/tool.h"
 
-#include <cjson/cJSON.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -106,8 +106,8 @@ static void print_text(const iso_options *options, const iso_model *model,
     print_tensors(model);
 }
 
-static void print_json(const iso_options *options, const iso_model *model,
-                       const memory_need *need) {
+static iso_status print_json(const iso_options *options, const iso_model *model,
+                             const memory_need *need) {
   const iso_model_config *config = iso_model_get_config(model);
   const struct {
     const char *name;
@@ -145,10 +145,7 @@ static void print_json(const iso_options *options, const iso_model *model,
       cJSON_AddItemToArray(dims, cJSON_CreateNumber((double)tensor.dims[d]));
     cJSON_AddNumberToObject(item, "bytes", (double)tensor.bytes);
   }
-  char *text = cJSON_Print(root);
-  puts(text ? text : "{}");
-  free(text);
-  cJSON_Delete(root);
+  return iso_json_output_print(root);
 }
 
 iso_status iso_command_inspect(iso_options *options, int *out_exit) {
@@ -158,7 +155,7 @@ iso_status iso_command_inspect(iso_options *options, int *out_exit) {
   memory_need need;
   iso_status status = measure(options, model, &need);
   if (status == ISO_OK && options->json)
-    print_json(options, model, &need);
+    status = print_json(options, model, &need);
   else if (status == ISO_OK)
     print_text(options, model, &need);
   iso_model_close(model);

@@ -1,3 +1,4 @@
+#include "tools/json_output.h"
 #include "tools/tool.h"
 
 #include <fcntl.h>
@@ -61,6 +62,11 @@ static int run_command(iso_command command, int argc, char **argv) {
   if (status == ISO_OK)
     return exit_code;
   fprintf(stderr, "isomer: %s\n", iso_status_message());
+  for (int i = 0; i < argc; i++)
+    if (strcmp(argv[i], "--json") == 0) {
+      iso_json_output_fail(iso_status_message());
+      break;
+    }
   return status == ISO_ERROR_INVALID_ARGUMENT ? EXIT_USAGE : EXIT_FAILED;
 }
 

@@ -2,10 +2,10 @@
  * empty cache and BOS as its first token where the model has one; the first half of a window is
  * context only, the second is scored. So numbers compare with llama.cpp's at equal -c. */
 #include "tools/adapters.h"
+#include "tools/json_output.h"
 #include "tools/tool.h"
 
 #include "models/tokenizer/tokenizer.h"
-#include <cjson/cJSON.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -103,13 +103,13 @@ static iso_status score_text(scorer *self, const int32_t *ids, int64_t n_windows
   return ISO_OK;
 }
 
-static void print_result(const iso_options *options, const scorer *self, int64_t n_windows) {
+static iso_status print_result(const iso_options *options, const scorer *self, int64_t n_windows) {
   double perplexity, error;
   estimate(self, &perplexity, &error);
   if (!options->json) {
     printf("perplexity %.4f \u00b1 %.5f over %lld tokens in %lld windows of %d\n", perplexity,
            error, (long long)self->n_scored, (long long)n_windows, self->window);
-    return;
+    return ISO_OK;
   }
   cJSON *root = cJSON_CreateObject();
   cJSON_AddStringToObject(root, "model_filename", options->model);
@@ -118,10 +118,7 @@ static void print_result(const iso_options *options, const scorer *self, int64_t
   cJSON_AddNumberToObject(root, "n_scored", (double)self->n_scored);
   cJSON_AddNumberToObject(root, "n_windows", (double)n_windows);
   cJSON_AddNumberToObject(root, "n_ctx", self->window);
-  char *text = cJSON_Print(root);
-  puts(text ? text : "{}");
-  free(text);
-  cJSON_Delete(root);
+  return iso_json_output_print(root);
 }
 
 static iso_status run(const iso_options *options, const iso_model *model, const int32_t *ids,
@@ -155,7 +152,7 @@ static iso_status run(const iso_options *options, const iso_model *model, const 
           ? score_text(&self, ids, n_windows)
           : iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory for a window of %d", self.window);
   if (status == ISO_OK)
-    print_result(options, &self, n_windows);
+    status = print_result(options, &self, n_windows);
   free(self.pages);
   free(self.tokens);
   iso_runtime_destroy(self.runtime);

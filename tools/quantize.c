@@ -2,10 +2,10 @@
 #include "core/progress.h"
 #include "models/formats/gguf_writer.h"
 #include "models/model.h"
+#include "tools/json_output.h"
 #include "tools/scheme_recipe.h"
 #include "tools/tool.h"
 
-#include <cjson/cJSON.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -182,8 +182,8 @@ static iso_status convert_all(conversion *self, const iso_scheme_recipe *recipe,
   return iso_gguf_writer_finish(self->output);
 }
 
-static void print_result(const iso_options *options, const conversion *self, uint64_t input_bytes,
-                         const char *path) {
+static iso_status print_result(const iso_options *options, const conversion *self, uint64_t input_bytes,
+                               const char *path) {
   char from[16], to[16];
   if (options->json) {
     cJSON *root = cJSON_CreateObject();
@@ -191,15 +191,12 @@ static void print_result(const iso_options *options, const conversion *self, uin
     cJSON_AddStringToObject(root, "scheme", options->scheme);
     cJSON_AddNumberToObject(root, "input_bytes", (double)input_bytes);
     cJSON_AddNumberToObject(root, "tensor_bytes", (double)self->bytes);
-    char *text = cJSON_Print(root);
-    puts(text ? text : "{}");
-    free(text);
-    cJSON_Delete(root);
-    return;
+    return iso_json_output_print(root);
   }
   printf("%s: %s, %s of tensors from %s\n", path, options->scheme,
          iso_tool_format_bytes(self->bytes, to, sizeof to),
          iso_tool_format_bytes(input_bytes, from, sizeof from));
+  return ISO_OK;
 }
 
 static iso_status quantize(const iso_options *options, const iso_model *model, const char *path) {
@@ -223,7 +220,7 @@ static iso_status quantize(const iso_options *options, const iso_model *model, c
   iso_gguf_writer_destroy(self.output);
   free(self.schemes);
   if (status == ISO_OK)
-    print_result(options, &self, input_bytes, path);
+    status = print_result(options, &self, input_bytes, path);
   return status;
 }
 

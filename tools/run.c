@@ -1,5 +1,6 @@
 #include "tools/conversation.h"
 #include "tools/generate.h"
+#include "tools/json_output.h"
 #include "tools/tool.h"
 
 #include "models/tokenizer/tokenizer.h"
@@ -65,7 +66,7 @@ static iso_status make_prompt(const iso_options *options, const iso_model *model
 /* Tokens of the prompt that were run. */
 static int32_t n_run(const iso_usage *usage) { return usage->n_prompt - usage->n_cached; }
 
-static void print_json(const answer *self, const iso_generation *generation) {
+static iso_status print_json(const answer *self, const iso_generation *generation) {
   static const char *const reasons[] = {"stop", "length", "stop", "cancelled"};
   cJSON *root = cJSON_CreateObject();
   cJSON_AddStringToObject(root, "text", self->text ? self->text : "");
@@ -77,10 +78,7 @@ static void print_json(const answer *self, const iso_generation *generation) {
   char seed[32];
   snprintf(seed, sizeof seed, "%llu", (unsigned long long)generation->sampling.seed);
   cJSON_AddStringToObject(root, "seed", seed);
-  char *text = cJSON_Print(root);
-  puts(text ? text : "{}");
-  free(text);
-  cJSON_Delete(root);
+  return iso_json_output_print(root);
 }
 
 static void print_timings(const iso_generation *generation) {
@@ -99,7 +97,7 @@ static iso_status generate(const iso_options *options, iso_engine *engine, const
   iso_tool_catch_interrupt();
   iso_status status = iso_tool_generate(engine, options, ids, n_ids, &generation);
   if (status == ISO_OK && options->json)
-    print_json(&self, &generation);
+    status = print_json(&self, &generation);
   else if (status == ISO_OK && !self.write_failed)
     putchar('\n');
   if (status == ISO_OK && options->verbose)

@@ -1,12 +1,12 @@
 #include "tools/synth.h"
 
+#include "tools/json_output.h"
 #include "tools/tool.h"
-#include <cjson/cJSON.h>
 #include <stdlib.h>
 #include <string.h>
 
-static void print_result(const iso_options *options, const iso_synth_model *model,
-                         const char *path) {
+static iso_status print_result(const iso_options *options, const iso_synth_model *model,
+                               const char *path) {
   char bytes[16];
   if (options->json) {
     cJSON *root = cJSON_CreateObject();
@@ -15,14 +15,11 @@ static void print_result(const iso_options *options, const iso_synth_model *mode
     cJSON_AddStringToObject(root, "scheme", options->scheme);
     cJSON_AddNumberToObject(root, "n_params", (double)model->parameters);
     cJSON_AddNumberToObject(root, "tensor_bytes", (double)model->bytes);
-    char *text = cJSON_Print(root);
-    puts(text ? text : "{}");
-    free(text);
-    cJSON_Delete(root);
-    return;
+    return iso_json_output_print(root);
   }
   printf("%s: %s in %s, %.1f M parameters, %s\n", path, model->shape->name, options->scheme,
          (double)model->parameters / 1e6, iso_tool_format_bytes(model->bytes, bytes, sizeof bytes));
+  return ISO_OK;
 }
 
 iso_status iso_command_synth(iso_options *options, int *out_exit) {
@@ -42,7 +39,7 @@ iso_status iso_command_synth(iso_options *options, int *out_exit) {
   if (status == ISO_OK)
     status = is_gguf ? iso_synth_write_gguf(&model, path) : iso_synth_write_folder(&model, path);
   if (status == ISO_OK)
-    print_result(options, &model, path);
+    status = print_result(options, &model, path);
   iso_synth_model_free(&model);
   return status;
 }

@@ -1,7 +1,7 @@
+#include "tools/json_output.h"
 #include "tools/tool.h"
 
 #include "models/tokenizer/tokenizer.h"
-#include <cjson/cJSON.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,11 +40,7 @@ static iso_status decode(const iso_tokenizer *tokenizer, const char *text, bool 
   if (status == ISO_OK)
     status = iso_tokenizer_decode(tokenizer, ids, count, 0, &decoded, &length);
   if (status == ISO_OK && json) {
-    cJSON *string = cJSON_CreateString(decoded);
-    char *quoted = cJSON_PrintUnformatted(string);
-    puts(quoted ? quoted : "\"\"");
-    free(quoted);
-    cJSON_Delete(string);
+    status = iso_json_output_print(cJSON_CreateString(decoded));
   } else if (status == ISO_OK) {
     fwrite(decoded, 1, length, stdout);
     putchar('\n');

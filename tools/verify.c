@@ -1,6 +1,7 @@
 /* `isomer verify`: the same prompt on several devices, compared op by op. The first device, or a
  * recorded trace, is the judge. Whoever the judge is, what it computed lies in a trace on disk
  * while the others run, so that one model at a time is in memory. */
+#include "tools/json_output.h"
 #include "tools/verify_compare.h"
 #include "tools/verify_report.h"
 
@@ -254,12 +255,7 @@ static iso_status print_json(const verification *v, cJSON *root) {
   cJSON_AddNumberToObject(root, "n_prompt", v->prompt.n_tokens);
   cJSON_AddBoolToObject(root, "agrees", v->agrees);
   cJSON_AddStringToObject(root, "judge", v->judge_name);
-  char *text = cJSON_Print(root);
-  if (!text)
-    return iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory for the JSON text");
-  puts(text);
-  free(text);
-  return ISO_OK;
+  return iso_json_output_print(root);
 }
 
 iso_status iso_command_verify(iso_options *options, int *out_exit) {
@@ -271,11 +267,12 @@ iso_status iso_command_verify(iso_options *options, int *out_exit) {
   v.model = model;
   v.json = root ? cJSON_AddArrayToObject(root, "devices") : NULL;
   iso_status status = verify(&v, has_text);
-  if (status == ISO_OK && root)
+  if (status == ISO_OK && options->json)
     status = print_json(&v, root);
+  else
+    cJSON_Delete(root);
   if (status == ISO_OK)
     *out_exit = v.agrees ? 0 : 1;
-  cJSON_Delete(root);
   iso_trace_close(v.judge);
   iso_tool_close_adapters(&v.adapters);
   free(v.ids);

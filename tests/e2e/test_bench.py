@@ -1,9 +1,12 @@
 """`isomer bench`: llama-bench's tests, columns and field names."""
+import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 import isomer
@@ -71,6 +74,18 @@ class Bench(unittest.TestCase):
     def test_batch_counts_tokens_of_all_sequences(self):
         (found,) = self.bench("-p", 0, "-n", 4, "--batch", 6, "-r", 1)
         self.assertAlmostEqual(found["avg_ts"] * found["avg_ns"], 24e9, delta=24e3)
+
+    def test_json_of_a_bench_that_ends_early(self):
+        for kernels in ([], ["--kernels"]):
+            process = subprocess.Popen([isomer.BINARY, "bench", self.model, "-p", "8", "-n", "1000", "-r", "10000", "--json", *kernels],
+                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            time.sleep(0.3)
+            process.send_signal(signal.SIGINT)
+            output, errors = process.communicate(timeout=60)
+            self.assertEqual(process.returncode, 1)
+            found = json.loads(output)
+            error = (found[-1] if isinstance(found, list) else found)["error"]
+            self.assertIn(error, errors)
 
     def test_kernels(self):
         decode, prompt = self.bench("-p", 32, "-n", 1, "-d", 8, "--kernels", "-r", 1)

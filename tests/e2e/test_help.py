@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Help, man pages and exit codes of every subcommand.   test_help.py PATH_TO_ISOMER"""
+import json
 import pathlib
 import re
 import shutil
@@ -39,6 +40,11 @@ def main():
         if words.startswith("[MODEL]"):
             done = run(command, "-m", "absent", *given)
             assert done.returncode == 2 and "a word too many" in done.stderr, (command, done)
+    for arguments in ([command, *given, "--json"] for command in COMMANDS
+                      for given in (["--no-such-option"], ["-m", "absent", "-o"], ["absent", "--device", "absent"])):
+        done = run(*arguments)
+        assert done.returncode in (1, 2), (arguments, done)
+        assert json.loads(done.stdout)["error"] in done.stderr, (arguments, done)
     pages = [("help", "--man")] + [("help", "--man", command) for command in COMMANDS]
     if not shutil.which("mandoc"):
         print("man pages not checked: mandoc is not installed")
