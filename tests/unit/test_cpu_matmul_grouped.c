@@ -6,20 +6,20 @@
 
 #include <stdio.h>
 
-static const char *const TIERS[] = {"avx2", "avx512"};
-static cpu_test_device devices[2];
-static bool present[2];
+static const char *const TIERS[] = {"baseline", "avx2", "avx512"};
+static cpu_test_device devices[3];
+static bool present[3];
 
 static int open_devices(void **state) {
   (void)state;
-  for (int i = 0; i < 2; i++)
+  for (int i = 0; i < 3; i++)
     present[i] = cpu_test_open(&devices[i], TIERS[i], 2);
   return 0;
 }
 
 static int close_devices(void **state) {
   (void)state;
-  for (int i = 0; i < 2; i++)
+  for (int i = 0; i < 3; i++)
     if (present[i])
       cpu_test_close(&devices[i]);
   return 0;
@@ -174,7 +174,7 @@ static void rows_meet_their_experts(void **state) {
   };
   for (size_t c = 0; c < sizeof CASES / sizeof CASES[0]; c++)
     for (size_t s = 0; s < sizeof SCHEMES / sizeof SCHEMES[0]; s++)
-      for (int i = 0; i < 2; i++)
+      for (int i = 0; i < 3; i++)
         if (present[i])
           check_case(&devices[i], TIERS[i], SCHEMES[s], &CASES[c]);
 }

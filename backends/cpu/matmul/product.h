@@ -157,6 +157,8 @@ struct iso_product_kernel {
 };
 
 /* The kernel of a scheme in a tier; NULL where there is none. */
+const iso_product_kernel *iso_baseline_integer_kernel(iso_scheme scheme);
+const iso_product_kernel *iso_baseline_float_kernel(iso_scheme scheme);
 const iso_product_kernel *iso_avx2_integer_kernel(iso_scheme scheme);
 const iso_product_kernel *iso_avx2_float_kernel(iso_scheme scheme);
 const iso_product_kernel *iso_avx512_integer_kernel(iso_scheme scheme);
@@ -173,6 +175,8 @@ void iso_avx2_quantize_planes(const iso_product_kernel *kernel, const float *x, 
                               int64_t row, const iso_panel *panel);
 void iso_avx2_quantize_words(const iso_product_kernel *kernel, const float *x, int64_t count,
                              int64_t row, const iso_panel *panel);
+void iso_baseline_quantize_words(const iso_product_kernel *kernel, const float *x, int64_t count,
+                                 int64_t row, const iso_panel *panel);
 /* The same to 8 bits: a scale of max |x| / 127. */
 void iso_avx2_quantize_bytes(const iso_product_kernel *kernel, const float *x, int64_t count,
                              int64_t row, const iso_panel *panel);
@@ -182,6 +186,7 @@ void iso_avx2_quantize_bytes(const iso_product_kernel *kernel, const float *x, i
   void iso_##tier##_load_row(iso_scheme scheme, const void *row, float *out_values,                \
                              int64_t count);                                                       \
   void iso_##tier##_store_row(iso_scheme scheme, const float *values, void *row, int64_t count);
+ISO_ROW_IO(baseline)
 ISO_ROW_IO(avx2)
 ISO_ROW_IO(avx512)
 ISO_ROW_IO(amx)

@@ -31,6 +31,8 @@
   }
 
 #if defined(__x86_64__)
+DEFINE_PRODUCT(baseline_integer, iso_baseline_integer_kernel)
+DEFINE_PRODUCT(baseline_float, iso_baseline_float_kernel)
 DEFINE_PRODUCT(avx2_integer, iso_avx2_integer_kernel)
 DEFINE_PRODUCT(avx2_float, iso_avx2_float_kernel)
 DEFINE_PRODUCT(avx512_integer, iso_avx512_integer_kernel)
@@ -106,11 +108,12 @@ static iso_refusal check_tile_grouped(const iso_device *device, const iso_op_arg
     .workspace = workspace_, .packed_bytes = iso_packed_bytes, .pack = iso_packed_pack,            \
     .launch = launch_                                                                              \
   }
-/* matmul and grouped_matmul of a family of kernels. */
+/* matmul and grouped_matmul of a family of kernels. Tier baseline has records beside them that take
+ * every scheme. */
 #define PACKED_RECORDS(TIER, tier, family, schemes, matmul_check, grouped_check)                   \
-  PACKED_RECORD(MATMUL, TIER, 0, "matmul." #family "." #tier, schemes, ISO_CPU_FLOAT_SCHEMES,      \
+  PACKED_RECORD(MATMUL, TIER, 5, "matmul." #family "." #tier, schemes, ISO_CPU_FLOAT_SCHEMES,      \
                 matmul_check, tier##_##family##_workspace, tier##_##family##_launch),              \
-      PACKED_RECORD(GROUPED_MATMUL, TIER, 0, "grouped_matmul." #family "." #tier, schemes,         \
+      PACKED_RECORD(GROUPED_MATMUL, TIER, 5, "grouped_matmul." #family "." #tier, schemes,         \
                     ISO_CPU_FLOAT_SCHEMES, grouped_check, tier##_##family##_grouped_workspace,     \
                     tier##_##family##_grouped_launch)
 
@@ -136,6 +139,10 @@ static const iso_kernel records[] = {
      .pack = iso_packed_pack,
      .launch = iso_packed_embedding_launch},
 #if defined(__x86_64__)
+    PACKED_RECORDS(BASELINE, baseline, integer, QUANTIZED, iso_cpu_check_baseline,
+                   iso_cpu_check_baseline),
+    PACKED_RECORDS(BASELINE, baseline, float, ISO_CPU_FLOAT_SCHEMES, iso_cpu_check_baseline,
+                   iso_cpu_check_baseline),
     PACKED_RECORDS(AVX2, avx2, integer, QUANTIZED, iso_cpu_check_avx2, iso_cpu_check_avx2),
     PACKED_RECORDS(AVX2, avx2, float, ISO_CPU_FLOAT_SCHEMES, iso_cpu_check_avx2,
                    iso_cpu_check_avx2),

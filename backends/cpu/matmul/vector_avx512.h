@@ -1,7 +1,7 @@
 /* The vector operations of the product kernels, 16 rows wide: AVX-512 with VNNI.
  *
- * vector_avx2.h has the same names 8 rows wide. A kernel template includes one of them and is
- * written once. `vec` holds integers or bytes, `vecf` one float a row. */
+ * vector_avx2.h has the same names 8 rows wide, vector_baseline.h 4. A kernel template includes one
+ * of them and is written once. `vec` holds integers or bytes, `vecf` one float a row. */
 #ifndef ISOMER_BACKENDS_CPU_MATMUL_VECTOR_AVX512_H
 #define ISOMER_BACKENDS_CPU_MATMUL_VECTOR_AVX512_H
 
