@@ -46,6 +46,8 @@ iso_status iso_model_open(const char *path, const iso_model_options *options,
     return iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory to open %s", path);
   iso_status status = S_ISDIR(info.st_mode) ? open_folder(path, options, model)
                                             : open_gguf(path, options, model);
+  if (status == ISO_OK && model->chat_template)
+    status = iso_special_texts_create(model->tokenizer, &model->special_texts);
   if (status == ISO_OK)
     status = iso_model_load_parameters(model);
   if (status != ISO_OK) {
@@ -67,6 +69,7 @@ void iso_model_close(iso_model *model) {
   free(model->frequency_factors);
   iso_tokenizer_destroy(model->tokenizer);
   iso_chat_template_destroy(model->chat_template);
+  iso_special_texts_destroy(model->special_texts);
   iso_gguf_close(model->gguf);
   iso_quantized_close(&model->quantized);
   iso_hf_folder_close(model->folder);
@@ -77,6 +80,9 @@ const iso_model_config *iso_model_get_config(const iso_model *model) { return &m
 const iso_tokenizer *iso_model_get_tokenizer(const iso_model *model) { return model->tokenizer; }
 const iso_chat_template *iso_model_get_chat_template(const iso_model *model) {
   return model->chat_template;
+}
+const iso_special_texts *iso_model_get_special_texts(const iso_model *model) {
+  return model->special_texts;
 }
 
 uint32_t iso_model_tensor_count(const iso_model *model) {

@@ -4,6 +4,7 @@
 
 #include <isomer/model.h>
 
+#include "models/chat/special_texts.h"
 #include "models/formats/gguf.h"
 #include "models/formats/hf_folder.h"
 #include "models/quantized.h"
@@ -46,7 +47,11 @@ struct iso_model {
   uint32_t n_parameters;
   iso_tokenizer *tokenizer;
   iso_chat_template *chat_template;
+  iso_special_texts *special_texts; /* where there is a template */
 };
+
+/* Of the tokenizer; NULL where there is no chat template. */
+const iso_special_texts *iso_model_get_special_texts(const iso_model *model);
 
 /* The entry of architectures.def for a GGUF architecture or a config.json model_type; NULL when
  * there is none. */

@@ -3,116 +3,15 @@
 
 #include "core/json.h"
 #include "models/chat/chat_template.h"
-#include "models/tokenizer/lookup.h"
+#include "models/chat/special_texts.h"
+#include "models/model.h"
 #include "models/tokenizer/tokenizer.h"
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-/* Private-use characters that mark the text of a special token within what the user wrote; such
- * text is tokenized as text. The user's own marks are dropped first. */
-#define MARK_BEGIN "\xEE\x80\x80" /* U+E000 */
-#define MARK_END "\xEE\x80\x81"   /* U+E001 */
-enum { MARK_LENGTH = 3 };
-
 static bool out_of_memory(iso_api_error *refusal) {
   return iso_refuse(refusal, 503, NULL, "out_of_memory", "out of memory");
-}
-
-/* ---- Special tokens in the user's text ---- */
-
-struct iso_special_texts {
-  iso_trie trie;
-};
-
-iso_status iso_special_texts_create(const iso_tokenizer *tokenizer,
-                                    iso_special_texts **out_specials) {
-  int32_t size = iso_tokenizer_vocabulary_size(tokenizer);
-  iso_special_texts *made = calloc(1, sizeof *made);
-  iso_entry *entries = calloc((size_t)size + 1, sizeof *entries);
-  iso_status status =
-      made && entries ? ISO_OK : iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory for special tokens");
-  size_t count = 0;
-  for (int32_t id = 0; id < size && status == ISO_OK; id++) {
-    size_t length = 0;
-    const char *text = iso_tokenizer_token_text(tokenizer, id, &length);
-    if (iso_tokenizer_is_control(tokenizer, id) && text && length > 0)
-      entries[count++] = (iso_entry){text, (uint32_t)length, id};
-  }
-  if (status == ISO_OK)
-    status = iso_trie_build(entries, count, &made->trie);
-  free(entries);
-  if (status != ISO_OK)
-    free(made);
-  else
-    *out_specials = made;
-  return status;
-}
-
-void iso_special_texts_destroy(iso_special_texts *specials) {
-  if (specials)
-    iso_trie_free(&specials->trie);
-  free(specials);
-}
-
-/* Bytes of the longest special token that begins at `at`; 0: none does. */
-static size_t special_length(const iso_special_texts *specials, const char *at, size_t room) {
-  size_t length;
-  return iso_trie_longest(&specials->trie, at, room, &length) >= 0 ? length : 0;
-}
-
-static bool is_mark(const char *at, size_t room) {
-  return room >= MARK_LENGTH &&
-         (memcmp(at, MARK_BEGIN, MARK_LENGTH) == 0 || memcmp(at, MARK_END, MARK_LENGTH) == 0);
-}
-
-/* Replaces a text where it holds special tokens or marks. */
-static bool mark_text(char **text_place, const iso_special_texts *specials, bool *marked) {
-  const char *text = *text_place;
-  size_t length = strlen(text);
-  iso_printer out = {0};
-  size_t plain = 0;
-  for (size_t i = 0; i < length;) {
-    size_t taken = special_length(specials, text + i, length - i);
-    bool mark = !taken && is_mark(text + i, length - i);
-    if (!taken && !mark) {
-      i++;
-      continue;
-    }
-    iso_printer_append(&out, text + plain, i - plain);
-    if (taken) {
-      iso_printer_append(&out, MARK_BEGIN, MARK_LENGTH);
-      iso_printer_append(&out, text + i, taken);
-      iso_printer_append(&out, MARK_END, MARK_LENGTH);
-    }
-    i += mark ? MARK_LENGTH : taken;
-    plain = i;
-    *marked = true;
-  }
-  if (plain == 0)
-    return true;
-  iso_printer_append(&out, text + plain, length - plain);
-  char *made = out.failed ? NULL : out.data ? out.data : strdup("");
-  if (!made) {
-    free(out.data);
-    return false;
-  }
-  free(*text_place);
-  *text_place = made;
-  return true;
-}
-
-/* Every string below `item`, keys too, for templates write out whole objects; JSON nests at most 64
- * deep. Numbers keep their spelling in `valuestring`. */
-static bool mark_strings(cJSON *item, const iso_special_texts *specials, bool *marked) {
-  if (item->string && !mark_text(&item->string, specials, marked))
-    return false;
-  if (cJSON_IsString(item))
-    return mark_text(&item->valuestring, specials, marked);
-  for (cJSON *child = item->child; child; child = child->next)
-    if (!mark_strings(child, specials, marked))
-      return false;
-  return true;
 }
 
 /* ---- Shape ---- */
@@ -227,75 +126,6 @@ static bool normalise(cJSON *messages, iso_api_error *refusal) {
 
 /* ---- Tokens ---- */
 
-typedef struct id_list {
-  int32_t *ids;
-  size_t count;
-} id_list;
-
-static iso_status add_ids(id_list *list, const int32_t *ids, size_t count) {
-  int32_t *grown = realloc(list->ids, (list->count + count + 1) * sizeof *grown);
-  if (!grown)
-    return iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory for a prompt's tokens");
-  list->ids = grown;
-  if (count)
-    memcpy(grown + list->count, ids, count * sizeof *ids);
-  list->count += count;
-  return ISO_OK;
-}
-
-/* A piece from within a text. It is encoded after a line end, which is taken off again, so that
- * SentencePiece adds no space as it does at the start of a text. */
-static iso_status encode_inner(const iso_tokenizer *tokenizer, const char *text, size_t length,
-                               uint32_t flags, id_list *list) {
-  int32_t *line = NULL, *ids = NULL;
-  size_t n_line = 0, count = 0;
-  char *whole = malloc(length + 1);
-  if (!whole)
-    return iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory for a prompt");
-  whole[0] = '\n';
-  memcpy(whole + 1, text, length);
-  iso_status status = iso_tokenizer_encode(tokenizer, "\n", 1, 0, &line, &n_line);
-  if (status == ISO_OK)
-    status = iso_tokenizer_encode(tokenizer, whole, length + 1, flags, &ids, &count);
-  if (status == ISO_OK && (count < n_line || memcmp(ids, line, n_line * sizeof *ids) != 0)) {
-    free(ids); /* the line end has merged with what follows */
-    ids = NULL;
-    n_line = 0;
-    status = iso_tokenizer_encode(tokenizer, text, length, flags, &ids, &count);
-  }
-  if (status == ISO_OK)
-    status = add_ids(list, ids + n_line, count - n_line);
-  free(whole);
-  free(line);
-  free(ids);
-  return status;
-}
-
-/* Splits at the marks: between a begin and an end mark is text, whatever it looks like. */
-static iso_status encode_marked(const iso_tokenizer *tokenizer, const char *text, size_t length,
-                                uint32_t flags, id_list *list) {
-  const char *end = text + length;
-  bool literal = false;
-  for (const char *at = text; at < end; literal = !literal) {
-    const char *stop = strstr(at, literal ? MARK_END : MARK_BEGIN);
-    size_t piece = stop ? (size_t)(stop - at) : (size_t)(end - at);
-    if (at == text && piece > 0) {
-      int32_t *ids = NULL;
-      size_t count = 0;
-      iso_status status = iso_tokenizer_encode(tokenizer, at, piece, flags, &ids, &count);
-      if (status == ISO_OK)
-        status = add_ids(list, ids, count);
-      free(ids);
-      ISO_TRY(status);
-    } else if (piece > 0) {
-      ISO_TRY(encode_inner(tokenizer, at, piece,
-                           literal ? 0 : flags & ~(uint32_t)ISO_TOKENIZE_ADD_SPECIAL, list));
-    }
-    at = stop ? stop + MARK_LENGTH : end;
-  }
-  return ISO_OK;
-}
-
 static char *special_text(const iso_tokenizer *tokenizer, int32_t id) {
   size_t length = 0;
   const char *text = iso_tokenizer_token_text(tokenizer, id, &length);
@@ -350,26 +180,20 @@ static bool check_shapes(const iso_model *model, const iso_fields *fields, iso_a
   return true;
 }
 
-bool iso_chat_tokenize(const iso_model *model, const iso_special_texts *specials,
-                       const iso_fields *fields, bool must_show_tools, int32_t **out_ids,
-                       size_t *out_count, iso_api_error *refusal) {
-  const iso_tokenizer *tokenizer = iso_model_get_tokenizer(model);
+bool iso_chat_tokenize(const iso_model *model, const iso_fields *fields, bool must_show_tools,
+                       int32_t **out_ids, size_t *out_count, iso_api_error *refusal) {
+  const iso_special_texts *specials = iso_model_get_special_texts(model);
   /* Parts of the request's own tree. */
   cJSON *messages = (cJSON *)fields->messages, *tools = (cJSON *)fields->tools;
   bool marked = false, shows_tools = true;
   if (!check_shapes(model, fields, refusal) || !normalise(messages, refusal))
     return false;
-  if (!mark_strings(messages, specials, &marked) ||
-      (tools && !mark_strings(tools, specials, &marked)))
+  if (iso_special_texts_mark(specials, messages, &marked) != ISO_OK ||
+      (tools && iso_special_texts_mark(specials, tools, &marked) != ISO_OK))
     return out_of_memory(refusal);
   char *text = NULL;
   size_t length = 0;
-  id_list list = {0};
   iso_status status = render(model, fields, &text, &length);
-  /* Templates write BOS themselves where the model wants it; the tokenizer adds no second one. */
-  uint32_t flags = ISO_TOKENIZE_PARSE_SPECIAL;
-  if (fields->add_special_tokens)
-    flags |= ISO_TOKENIZE_ADD_SPECIAL;
   if (status == ISO_OK && must_show_tools)
     status = find_tools(model, fields, text, &shows_tools);
   if (!shows_tools) {
@@ -379,16 +203,13 @@ bool iso_chat_tokenize(const iso_model *model, const iso_special_texts *specials
                       "Force a call with 'tool_choice', or describe them in a message and have the "
                       "server look for calls with --tool-calls");
   }
+  /* Templates write BOS themselves where the model wants it; the tokenizer adds no second one. */
   if (status == ISO_OK)
-    status = marked ? encode_marked(tokenizer, text, length, flags, &list)
-                    : iso_tokenizer_encode(tokenizer, text, length, flags, &list.ids, &list.count);
+    status = iso_special_texts_encode(iso_model_get_tokenizer(model), text, length, marked,
+                                      fields->add_special_tokens ? ISO_TOKENIZE_ADD_SPECIAL : 0,
+                                      out_ids, out_count);
   free(text);
-  if (status != ISO_OK) {
-    free(list.ids);
-    return iso_refuse(refusal, status == ISO_ERROR_OUT_OF_MEMORY ? 503 : 400, "messages",
-                      "invalid_value", "%s", iso_status_message());
-  }
-  *out_ids = list.ids;
-  *out_count = list.count;
-  return true;
+  return status == ISO_OK ||
+         iso_refuse(refusal, status == ISO_ERROR_OUT_OF_MEMORY ? 503 : 400, "messages",
+                    "invalid_value", "%s", iso_status_message());
 }

@@ -135,9 +135,8 @@ bool iso_job_hold_calls(iso_job *job, iso_api_error *refusal);
 bool iso_read_stream_options(iso_job *job, iso_api_error *refusal);
 /* Ids of fields->messages through the chat template; with `must_show_tools` refused where that says
  * the same without fields->tools. */
-bool iso_chat_tokenize(const iso_model *model, const iso_special_texts *specials,
-                       const iso_fields *fields, bool must_show_tools, int32_t **out_ids,
-                       size_t *out_count, iso_api_error *refusal);
+bool iso_chat_tokenize(const iso_model *model, const iso_fields *fields, bool must_show_tools,
+                       int32_t **out_ids, size_t *out_count, iso_api_error *refusal);
 
 /* For writers. */
 void iso_sse_begin(iso_json_writer *writer);

@@ -135,9 +135,6 @@ static void deliver_loaded(iso_letter *letter) {
   iso_server *server = self->server;
   server->load_status = self->status;
   server->load_message = self->message;
-  if (self->status == ISO_OK)
-    server->load_status = iso_special_texts_create(
-        iso_model_get_tokenizer(iso_engine_get_model(self->engine)), &server->specials);
   if (server->load_status != ISO_OK) {
     event_base_loopbreak(server->base);
     return;
@@ -258,7 +255,6 @@ static void release(iso_server *server) {
   if (server->engine)
     iso_engine_drain(server->engine, 0);
   iso_mailbox_destroy(server->mailbox);
-  iso_special_texts_destroy(server->specials);
   iso_access_log_close(&server->log);
   if (server->tick)
     event_free(server->tick);

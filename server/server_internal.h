@@ -11,12 +11,6 @@
 #include "server/server.h"
 #include "server/workers.h"
 
-/* The texts of a model's special tokens, which must not work as tokens where a user wrote them. */
-typedef struct iso_special_texts iso_special_texts;
-ISO_MUST_CHECK iso_status iso_special_texts_create(const iso_tokenizer *tokenizer,
-                                                   iso_special_texts **out_specials);
-void iso_special_texts_destroy(iso_special_texts *specials);
-
 typedef struct iso_server {
   iso_server_options options;
   struct event_base *base;
@@ -29,7 +23,6 @@ typedef struct iso_server {
   /* NULL until loaded. Constant afterwards; the engine may be asked from any thread. */
   iso_engine *engine;
   const iso_model *model;
-  iso_special_texts *specials;
   const struct iso_tool_format *tool_format; /* NULL: calls are left in the text */
   iso_status load_status;
   char *load_message;

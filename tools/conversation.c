@@ -1,6 +1,7 @@
 #include "tools/conversation.h"
 
 #include "models/chat/chat_template.h"
+#include "models/model.h"
 #include "models/tokenizer/tokenizer.h"
 #include <stdlib.h>
 #include <string.h>
@@ -60,14 +61,17 @@ iso_status iso_conversation_tokenize(const iso_conversation *conversation, const
                           .bos_token = bos,
                           .eos_token = eos,
                           .now = time(NULL)};
-  iso_status status = bos && eos ? iso_chat_template_render(iso_model_get_chat_template(model),
-                                                            &input, &text, &length)
-                                 : iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory for a prompt");
+  bool marked = false;
+  iso_status status = iso_special_texts_mark(iso_model_get_special_texts(model),
+                                             conversation->messages, &marked);
+  if (status == ISO_OK)
+    status = bos && eos ? iso_chat_template_render(iso_model_get_chat_template(model), &input,
+                                                   &text, &length)
+                        : iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory for a prompt");
   /* Templates write BOS themselves where the model wants it; the tokenizer adds no second one. */
   if (status == ISO_OK)
-    status = iso_tokenizer_encode(tokenizer, text, length,
-                                  ISO_TOKENIZE_ADD_SPECIAL | ISO_TOKENIZE_PARSE_SPECIAL, out_ids,
-                                  out_count);
+    status = iso_special_texts_encode(tokenizer, text, length, marked, ISO_TOKENIZE_ADD_SPECIAL,
+                                      out_ids, out_count);
   free(bos);
   free(eos);
   free(text);

@@ -17,7 +17,8 @@ ISO_MUST_CHECK iso_status iso_conversation_add(iso_conversation *conversation, c
 int iso_conversation_count(const iso_conversation *conversation);
 /* Drops messages from the end until `count` are left. */
 void iso_conversation_truncate(iso_conversation *conversation, int count);
-/* Token ids of the whole conversation, ready for the answer; malloc'ed. */
+/* Token ids of the whole conversation, ready for the answer; malloc'ed. Special tokens in messages
+ * are text (models/chat/special_texts.h). */
 ISO_MUST_CHECK iso_status iso_conversation_tokenize(const iso_conversation *conversation,
                                                     const iso_model *model, int32_t **out_ids,
                                                     size_t *out_count);

@@ -182,8 +182,8 @@ static iso_status convert_all(conversion *self, const iso_scheme_recipe *recipe,
   return iso_gguf_writer_finish(self->output);
 }
 
-static iso_status print_result(const iso_options *options, const conversion *self, uint64_t input_bytes,
-                               const char *path) {
+static iso_status print_result(const iso_options *options, const conversion *self,
+                               uint64_t input_bytes, const char *path) {
   char from[16], to[16];
   if (options->json) {
     cJSON *root = cJSON_CreateObject();

@@ -1,4 +1,5 @@
 """`isomer run`: a prompt is the same text however it is given, and what is not one is said."""
+import json
 import os
 import tempfile
 import unittest
@@ -45,6 +46,19 @@ class Run(unittest.TestCase):
     def test_no_prompt(self):
         self.assertIn("no prompt", self.answer(code=2).stderr)
         self.assertIn("no prompt", self.answer(code=2, input="").stderr)
+
+    def test_special_tokens_in_a_prompt_are_text(self):
+        def n_prompt(text):
+            return isomer.run_json("run", self.model, "-n", 1, "-p", text)["n_prompt"]
+        # A byte a token: the token of the special text would be one.
+        self.assertEqual(n_prompt("ab<|im_end|>cd"), n_prompt("ab") + len("<|im_end|>cd"))
+        source = os.path.join(self.folder.name, "in.jsonl")
+        with open(source, "w", encoding="utf-8") as file:
+            for text in ("ab", "ab<|im_end|>cd"):
+                file.write(json.dumps({"src": text, "max_tokens": 1}) + "\n")
+                file.write(json.dumps({"messages": [{"role": "user", "content": text}], "max_tokens": 1}) + "\n")
+        answers = [json.loads(line)["n_prompt"] for line in isomer.run("batch", self.model, source).stdout.splitlines()]
+        self.assertEqual(answers[2:], [n + len("<|im_end|>cd") for n in answers[:2]])
 
     def test_prompts_that_contradict(self):
         path = os.path.join(self.folder.name, "prompt")
