@@ -46,9 +46,9 @@ static iso_status open_all(iso_device_list *list, const char *devices,
 }
 
 /* Fills the cumulative split of the first n devices. */
-static iso_status read_split(iso_device_list *list, const char *split, uint32_t n,
-                             int32_t n_layers) {
-  int32_t sum = 0;
+static iso_status read_split(iso_device_list *list, const char *devices, const char *split,
+                             uint32_t n, int32_t n_layers) {
+  int64_t sum = 0;
   const char *at = split;
   for (uint32_t i = 0; i < n; i++) {
     int32_t share = n_layers / (int32_t)n + ((int32_t)i < n_layers % (int32_t)n);
@@ -57,19 +57,20 @@ static iso_status read_split(iso_device_list *list, const char *split, uint32_t 
       errno = 0;
       long value = strtol(at, &end, 10);
       bool last = i + 1 == n;
-      if (errno || end == at || value < 0 || value > n_layers || *end != (last ? 0 : ','))
+      if (errno || end == at || value < 0 || value > INT32_MAX || *end != (last ? 0 : ','))
         return iso_fail(ISO_ERROR_INVALID_ARGUMENT,
-                        "--split \"%s\" is not %u layer counts, one a device, such as %d,%d", split,
-                        n, n_layers / 2, n_layers - n_layers / 2);
+                        "--split \"%s\" is not one number of layers for each device of \"%s\", with "
+                        "commas between",
+                        split, devices);
       share = (int32_t)value;
       at = end + 1;
     }
     sum += share;
-    list->split[i] = sum;
+    list->split[i] = sum < n_layers ? (int32_t)sum : n_layers;
   }
   if (sum != n_layers)
-    return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "--split \"%s\" gives %d layers, the model has %d",
-                    split, sum, n_layers);
+    return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "--split \"%s\" gives %lld layers, the model has %d",
+                    split, (long long)sum, n_layers);
   return ISO_OK;
 }
 
@@ -80,7 +81,7 @@ iso_status iso_device_list_open(const char *devices, const char *split, int32_t 
   ISO_TRY(iso_registry_create(&out_list->registry));
   ISO_TRY(open_all(out_list, devices, options));
   uint32_t named = out_list->n_devices;
-  ISO_TRY(read_split(out_list, split, named, n_layers));
+  ISO_TRY(read_split(out_list, devices, split, named, n_layers));
   if (!allow_fallback)
     return ISO_OK;
   for (uint32_t i = 0; i < named; i++)
