@@ -189,7 +189,11 @@ static iso_status tokenize_messages(const iso_model *model, const cJSON *message
 
 static iso_status tokenize_source(const iso_model *model, const iso_options *options,
                                   const char *source, int32_t **out_ids, size_t *out_count) {
-  if (options->raw || !iso_model_get_chat_template(model))
+  bool has_template = !options->raw && iso_model_get_chat_template(model);
+  if (!has_template && options->system)
+    return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "--system is for the chat template, and %s",
+                    options->raw ? "--raw leaves it out" : "the model has none");
+  if (!has_template)
     return iso_tokenizer_encode(iso_model_get_tokenizer(model), source, strlen(source),
                                 ISO_TOKENIZE_ADD_SPECIAL, out_ids, out_count);
   iso_conversation conversation;

@@ -22,6 +22,10 @@ static iso_status read_words(const iso_options *options, iso_engine_options *out
   else if (strcmp(options->draft_acceptance, "exact") != 0)
     return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "--draft-acceptance %s is neither exact nor window",
                     options->draft_acceptance);
+  if (out->speculation == ISO_SPECULATION_NONE &&
+      (options->draft_tokens > 0 || out->acceptance != ISO_ACCEPT_EXACT))
+    return iso_fail(ISO_ERROR_INVALID_ARGUMENT,
+                    "--draft-tokens and --draft-acceptance are for --speculation ngram or draft");
   bool drafts = out->speculation == ISO_SPECULATION_DRAFT;
   if (drafts != (options->draft_model != NULL))
     return iso_fail(ISO_ERROR_INVALID_ARGUMENT,

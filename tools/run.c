@@ -42,7 +42,11 @@ static iso_status make_prompt(const iso_options *options, const iso_model *model
     return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "no prompt: give it after the model, with -p, -f "
                                                 "or on standard input");
   iso_status status;
-  if (options->raw || !iso_model_get_chat_template(model)) {
+  bool has_template = !options->raw && iso_model_get_chat_template(model);
+  if (!has_template && options->system) {
+    status = iso_fail(ISO_ERROR_INVALID_ARGUMENT, "--system is for the chat template, and %s",
+                      options->raw ? "--raw leaves it out" : "the model has none");
+  } else if (!has_template) {
     status = iso_tokenizer_encode(iso_model_get_tokenizer(model), text, length,
                                   ISO_TOKENIZE_ADD_SPECIAL, out_ids, out_count);
   } else {

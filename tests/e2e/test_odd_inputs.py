@@ -84,6 +84,26 @@ class OddInputs(unittest.TestCase):
                 if done.returncode:
                     self.refused(done)
 
+    def test_options_without_effect(self):
+        """What a command could only ignore it refuses."""
+        requests = os.path.join(self.folder, "in.jsonl")
+        with open(requests, "w") as file:
+            file.write('{"src": "a", "max_tokens": 1}\n')
+        model = tiny_model()
+        for arguments in (["run", model, "-p", "a", "--raw", "--system", "b"], ["run", model, "-p", "a", "--draft-tokens", "3"],
+                          ["run", model, "-p", "a", "--draft-acceptance", "window"],
+                          ["bench", model, "-p", "8", "-n", "0", "-c", "7"], ["bench", model, "-p", "8", "-n", "0", "-d", "1", "-c", "8"],
+                          ["inspect", model, "--kv-type", "q4_0"], ["tokenize", model, "-p", "a", "-c", "8"],
+                          ["run", model, "-p", "a", "--split", "1,1"], ["run", model, "-p", "a", "--split", "3"]):
+            with self.subTest(arguments):
+                done = run(*arguments)
+                self.assertEqual(done.returncode, 2, done)
+                self.refused(done)
+        done = run("batch", model, requests, "--raw", "--system", "b")
+        self.assertEqual(done.returncode, 1, done)
+        self.assertIn("--system", json.loads(done.stdout)["error"])
+        self.refused(run("run", model, "-p", "a", "--split", "3"), "gives 3 layers, the model has 2")
+
     def test_output_that_nobody_takes(self):
         for arguments in (["--help"], ["--version"], ["help", "--man"], ["run", "--help"], ["inspect", tiny_model()],
                           ["tokenize", tiny_model(), "-p", "a"], ["devices"], ["run", tiny_model(), "-p", "a", "-n", "2", "--raw"]):
