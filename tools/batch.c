@@ -310,7 +310,7 @@ static void print_engine(iso_engine *engine) {
 }
 
 static iso_status run_and_report(batch *self) {
-  iso_tool_catch_interrupt();
+  iso_tool_catch_end();
   double start = now();
   iso_status status = run(self);
   double seconds = now() - start;

@@ -231,7 +231,7 @@ iso_status iso_command_bench(iso_options *options, int *out_exit) {
   iso_bench bench = {.options = options,
                      .model = model,
                      .seed = options->seed_given ? (uint64_t)options->seed : 1};
-  iso_tool_catch_interrupt();
+  iso_tool_catch_end();
   iso_status status = prepare(&bench, tests, n_tests);
   if (status == ISO_OK)
     status =

@@ -132,7 +132,7 @@ static iso_status run_on(const iso_options *options, iso_open_device *device, in
                              .device_name = device->info.name,
                              .seed = options->seed_given ? (uint64_t)options->seed : 1,
                              .perf = options->perf}};
-  iso_tool_catch_interrupt();
+  iso_tool_catch_end();
   iso_status status = run_grid(options, device, &run);
   if (status == ISO_OK && !options->json)
     iso_conform_print_text(&run.log);

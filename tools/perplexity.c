@@ -166,7 +166,7 @@ iso_status iso_command_perplexity(iso_options *options, int *out_exit) {
   char *text = NULL;
   size_t length = 0, n_ids = 0;
   int32_t *ids = NULL;
-  iso_tool_catch_interrupt();
+  iso_tool_catch_end();
   iso_status status = iso_tool_read_text(options, 0, &text, &length);
   if (status == ISO_OK && !text)
     status = iso_fail(ISO_ERROR_INVALID_ARGUMENT, "no text: give it with -f, after the model or "

@@ -231,7 +231,7 @@ iso_status iso_command_quantize(iso_options *options, int *out_exit) {
     return iso_fail(ISO_ERROR_INVALID_ARGUMENT,
                     "quantize takes a model and an output, as in: isomer quantize model.gguf "
                     "smaller.gguf --scheme q4_k_m");
-  iso_tool_catch_interrupt();
+  iso_tool_catch_end();
   iso_model *model;
   ISO_TRY(iso_tool_open_model(options, true, &model));
   iso_status status = quantize(options, model, options->words.items[first]);

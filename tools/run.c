@@ -98,7 +98,7 @@ static iso_status generate(const iso_options *options, iso_engine *engine, const
                            size_t n_ids) {
   answer self = {.keep = options->json};
   iso_generation generation = {.on_text = on_text, .context = &self};
-  iso_tool_catch_interrupt();
+  iso_tool_catch_end();
   iso_status status = iso_tool_generate(engine, options, ids, n_ids, &generation);
   if (status == ISO_OK && options->json)
     status = print_json(&self, &generation);

@@ -31,7 +31,7 @@ iso_status iso_command_synth(iso_options *options, int *out_exit) {
   bool is_gguf = *path == 0 || path[strlen(path) - 1] != '/';
   uint64_t seed = options->seed_given ? (uint64_t)options->seed : 1;
   iso_synth_model model;
-  iso_tool_catch_interrupt();
+  iso_tool_catch_end();
   iso_status status =
       iso_synth_model_create(options->words.items[0], options->scheme, is_gguf, seed, &model);
   if (status == ISO_OK)

@@ -170,9 +170,18 @@ static void on_interrupt(int signal_number) {
   interrupted = 1;
 }
 
-void iso_tool_catch_interrupt(void) {
-  struct sigaction action = {.sa_handler = on_interrupt};
-  sigaction(SIGINT, &action, NULL);
+/* What is ignored stays so: Ctrl-C is not for a command that a shell runs in the background. */
+static void catch_signal(int number) {
+  struct sigaction action = {.sa_handler = on_interrupt}, before;
+  if (sigaction(number, NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+    sigaction(number, &action, NULL);
+}
+
+void iso_tool_catch_interrupt(void) { catch_signal(SIGINT); }
+
+void iso_tool_catch_end(void) {
+  catch_signal(SIGINT);
+  catch_signal(SIGTERM);
 }
 
 bool iso_tool_interrupted(void) { return interrupted != 0; }

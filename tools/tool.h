@@ -34,7 +34,8 @@ int32_t iso_tool_max_tokens(const iso_options *options);
 ISO_MUST_CHECK iso_status iso_tool_read_text(const iso_options *options, int first_word,
                                              char **out_text, size_t *out_length);
 
-/* Set by Ctrl-C once iso_tool_catch_interrupt() was called; a second one ends the program. */
+/* Set by Ctrl-C once iso_tool_catch_interrupt() was called, and by SIGTERM too after
+ * iso_tool_catch_end(); a second signal ends the program. */
 bool iso_tool_interrupted(void);
 
 /* As getline(), but no more than limit + 1 bytes of a line: so many say that it is longer, and its
@@ -42,6 +43,7 @@ bool iso_tool_interrupted(void);
 ssize_t iso_tool_read_line(char **line, size_t *capacity, size_t limit, FILE *file);
 void iso_tool_clear_interrupt(void);
 void iso_tool_catch_interrupt(void);
+void iso_tool_catch_end(void);
 
 /* "1.5 GB", "20.3 KB" into `out` (at least 16 bytes); returns it. */
 const char *iso_tool_format_bytes(uint64_t bytes, char *out, size_t capacity);

@@ -247,7 +247,7 @@ static iso_status verify(verification *v, bool has_text) {
     ISO_TRY(limit(v->options, v->model, n_tokens, &v->prompt));
     v->prompt.tokens = v->ids;
   }
-  iso_tool_catch_interrupt();
+  iso_tool_catch_end();
   return run_all(v);
 }
 

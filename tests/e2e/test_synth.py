@@ -161,14 +161,29 @@ class Synth(unittest.TestCase):
             self.assertEqual(os.listdir(self.folder), [])
 
     def test_interrupt(self):
-        process = subprocess.Popen([isomer.BINARY, "synth", "llama3-8b", self.path("a.gguf")],
-                                   stderr=subprocess.PIPE, text=True)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            process = self.start("a.gguf")
+            process.send_signal(number)
+            self.assertIn("interrupted", process.communicate(timeout=60)[1])
+            self.assertEqual(process.returncode, 1)
+            self.assertEqual(os.listdir(self.folder), [])
+
+    def test_signals_that_are_ignored(self):
+        process = self.start("a.gguf", preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN))
+        process.send_signal(signal.SIGINT)
+        with self.assertRaises(subprocess.TimeoutExpired):
+            process.wait(timeout=0.5)
+        process.terminate()
+        process.communicate(timeout=60)
+        self.assertEqual(os.listdir(self.folder), [])
+
+    def start(self, output, **options):
+        """A command that has begun to write a large file."""
+        process = subprocess.Popen([isomer.BINARY, "synth", "llama3-8b", self.path(output)],
+                                   stderr=subprocess.PIPE, text=True, **options)
         while not os.listdir(self.folder) and process.poll() is None:
             time.sleep(0.01)
-        process.send_signal(signal.SIGINT)
-        self.assertIn("interrupted", process.communicate(timeout=60)[1])
-        self.assertEqual(process.returncode, 1)
-        self.assertEqual(os.listdir(self.folder), [])
+        return process
 
 
 if __name__ == "__main__":
