@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* Largest text read from a file or standard input. */
@@ -74,16 +75,16 @@ iso_sampling iso_tool_sampling(const iso_options *options) {
 }
 
 /* Nothing at all is no text, as on a terminal. */
-static iso_status read_stdin(char **out_text, size_t *out_length) {
+static iso_status read_stream(FILE *stream, const char *name, char **out_text, size_t *out_length) {
   size_t length = 0, capacity = 1 << 16;
   char *text = malloc(capacity);
   while (text) {
-    length += fread(text + length, 1, capacity - length, stdin);
+    length += fread(text + length, 1, capacity - length, stream);
     if (length < capacity)
       break;
     if (capacity >= MAX_TEXT_BYTES) {
       free(text);
-      return iso_fail(ISO_ERROR_LIMIT, "standard input is larger than %zu bytes", capacity);
+      return iso_fail(ISO_ERROR_LIMIT, "%s is larger than %zu bytes", name, capacity);
     }
     char *grown = realloc(text, capacity *= 2);
     if (!grown)
@@ -91,11 +92,11 @@ static iso_status read_stdin(char **out_text, size_t *out_length) {
     text = grown;
   }
   if (!text)
-    return iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory for the text of standard input");
-  if (length == 0 || ferror(stdin)) {
+    return iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory for the text of %s", name);
+  if (length == 0 || ferror(stream)) {
     free(text);
-    return ferror(stdin) ? iso_fail(ISO_ERROR_IO, "cannot read standard input: %s", strerror(errno))
-                         : ISO_OK;
+    return ferror(stream) ? iso_fail(ISO_ERROR_IO, "cannot read %s: %s", name, strerror(errno))
+                          : ISO_OK;
   }
   text[length] = 0;
   *out_text = text;
@@ -125,6 +126,21 @@ ssize_t iso_tool_read_line(char **line, size_t *capacity, size_t limit, FILE *fi
   return (ssize_t)length;
 }
 
+/* Of -f: a file, or a pipe such as a shell's <(command); - is standard input. */
+static iso_status read_file(const char *path, char **out_text, size_t *out_length) {
+  struct stat facts;
+  if (strcmp(path, "-") == 0)
+    return read_stream(stdin, "standard input", out_text, out_length);
+  if (stat(path, &facts) != 0 || !S_ISFIFO(facts.st_mode))
+    return iso_file_read(path, MAX_TEXT_BYTES, out_text, out_length);
+  FILE *stream = fopen(path, "r");
+  if (!stream)
+    return iso_fail(ISO_ERROR_IO, "cannot open %s: %s", path, strerror(errno));
+  iso_status status = read_stream(stream, path, out_text, out_length);
+  fclose(stream);
+  return status;
+}
+
 static iso_status copy_text(const char *text, char **out_text, size_t *out_length) {
   *out_length = strlen(text);
   *out_text = strdup(text);
@@ -142,9 +158,10 @@ iso_status iso_tool_read_text(const iso_options *options, int first_word, char *
   if (options->prompt)
     return copy_text(options->prompt, out_text, out_length);
   if (options->file)
-    return iso_file_read(options->file, MAX_TEXT_BYTES, out_text, out_length);
+    return read_file(options->file, out_text, out_length);
   if (!has_words)
-    return isatty(STDIN_FILENO) ? ISO_OK : read_stdin(out_text, out_length);
+    return isatty(STDIN_FILENO) ? ISO_OK
+                                : read_stream(stdin, "standard input", out_text, out_length);
   size_t bytes = 1;
   for (int i = first_word; i < options->words.n; i++)
     bytes += strlen(options->words.items[i]) + 1;

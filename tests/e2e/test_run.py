@@ -31,6 +31,8 @@ class Run(unittest.TestCase):
             self.assertTrue(expected)
             self.assertEqual(self.answer(*raw, "-f", path).stdout, expected)
             self.assertEqual(self.answer(*raw, input=PROMPT).stdout, expected)
+            self.assertEqual(self.answer(*raw, "-f", "-", input=PROMPT).stdout, expected)
+            self.assertEqual(self.answer(*raw, "-f", "/dev/stdin", input=PROMPT).stdout, expected)
             self.assertEqual(self.answer(*raw, *PROMPT.split(" ")).stdout, expected)
 
     def test_long_prompt_from_standard_input(self):
