@@ -146,6 +146,9 @@ static iso_status run_on(const iso_options *options, iso_open_device *device, in
 }
 
 iso_status iso_command_conform(iso_options *options, int *out_exit) {
+  if (strchr(options->device, ','))
+    return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "conform checks one device, \"%s\" are several",
+                    options->device);
   iso_registry *registry;
   ISO_TRY(iso_registry_create(&registry));
   iso_device_options device_options = {.size = sizeof device_options,

@@ -98,10 +98,12 @@ static iso_status store(const iso_option_row *row, const char *text, iso_options
   }
   case ISO_OPTION_INT: {
     long long value = strtoll(text, &end, 10);
+    char most[32]; /* 2^63 - 1 is none of the doubles that the table has */
+    snprintf(most, sizeof most, row->max >= 0x1p63 ? "2^63 - 1" : "%.0f", row->max);
     if (errno || end == text || *end || (double)value < row->min || (double)value > row->max)
       return iso_fail(ISO_ERROR_INVALID_ARGUMENT,
-                      "--%s takes a whole number from %.0f to %.0f, not \"%s\"", row->long_name,
-                      row->min, row->max, text);
+                      "--%s takes a whole number from %.0f to %s, not \"%s\"", row->long_name,
+                      row->min, most, text);
     *(int64_t *)field = value;
     return ISO_OK;
   }

@@ -44,6 +44,7 @@ class Conform(unittest.TestCase):
         case = "glu *=3 D=8"
         isomer.run("conform", "--device", "host", *case.split())
         self.assertIn("leave out --op", isomer.run("conform", "--device", "host", "--op", "add", case, code=2).stderr)
+        self.assertIn("one device", isomer.run("conform", "--device", "host,cpu", code=2).stderr)
         self.assertIn("--perf", isomer.run("conform", "--device", "host", "--op", "memory", "--perf", code=2).stderr)
 
     def test_wrong_kernel(self):

@@ -102,6 +102,7 @@ class OddInputs(unittest.TestCase):
         done = run("batch", model, requests, "--raw", "--system", "b")
         self.assertEqual(done.returncode, 1, done)
         self.assertIn("--system", json.loads(done.stdout)["error"])
+        self.refused(run("run", model, "-p", "a", "-s", str(1 << 63)), "from 0 to 2^63 - 1, not")
         self.refused(run("run", model, "-p", "a", "--split", "3"), "gives 3 layers, the model has 2")
 
     def test_output_that_nobody_takes(self):
