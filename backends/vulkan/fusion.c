@@ -31,17 +31,24 @@ static bool is_dense(const iso_tensor *tensor) {
   return true;
 }
 
+/* Whether every byte of `covered` is one of `tensor`. */
+static bool covers(const iso_tensor *tensor, const iso_tensor *covered) {
+  return tensor->buffer == covered->buffer && tensor->offset <= covered->offset &&
+         covered->offset + end_of(covered) <= tensor->offset + end_of(tensor);
+}
+
 /* Whether `output`, which an op of the pattern writes, touches nothing that another op of it reads
- * or writes: all run at once. */
-static bool is_apart_from_all(const iso_tensor *output, const vulkan_deferred *deferred) {
+ * or writes: all run at once. `unused`, which may be NULL, is nothing that they touch. */
+static bool is_apart_from_all(const iso_tensor *output, const iso_tensor *unused,
+                              const vulkan_deferred *deferred) {
   for (uint32_t i = 0; i < deferred->count; i++) {
     const iso_op_arguments *op = &deferred->ops[i].arguments;
     for (uint32_t j = 0; j < op->n_inputs; j++)
       if (op->inputs[j].n_dims > 0 && op->inputs[j].layout == ISO_LAYOUT_PLAIN &&
-          !is_apart(output, &op->inputs[j]))
+          !(unused && is_same(unused, &op->inputs[j])) && !is_apart(output, &op->inputs[j]))
         return false;
     for (uint32_t j = 0; j < op->n_outputs; j++)
-      if (!is_apart(output, &op->outputs[j]))
+      if (!(unused && is_same(unused, &op->outputs[j])) && !is_apart(output, &op->outputs[j]))
         return false;
   }
   return true;
@@ -92,8 +99,17 @@ static bool add_joins(const vulkan_deferred *deferred, const iso_op_arguments *a
   const iso_tensor *residual = &add->inputs[other];
   return is_same(&add->inputs[1 - other], y) && residual->scheme == y->scheme &&
          end_of(residual) == end_of(y) && add->outputs[0].scheme == y->scheme &&
-         is_apart_from_all(residual, deferred) &&
+         is_apart_from_all(residual, NULL, deferred) &&
          (is_apart(&add->outputs[0], residual) || is_same(&add->outputs[0], residual));
+}
+
+/* A normalised row that `after` writes over, its dense output covering it: it need not be written,
+ * and products do not read it. NULL where there is none. */
+static const iso_tensor *lost_row(const vulkan_deferred *deferred, const iso_op_arguments *after) {
+  if (after->op != ISO_OP_GLU || first_part(deferred) == 0)
+    return NULL;
+  const iso_tensor *row = &held(deferred, 0)->outputs[0];
+  return covers(&after->outputs[0], row) ? row : NULL;
 }
 
 static bool extends_product(const vulkan_deferred *deferred, const iso_op_arguments *op) {
@@ -101,7 +117,7 @@ static bool extends_product(const vulkan_deferred *deferred, const iso_op_argume
                : op->op == ISO_OP_GLU  ? glu_joins(deferred, op)
                : op->op == ISO_OP_ADD  ? add_joins(deferred, op)
                                        : false;
-  return joins && is_apart_from_all(&op->outputs[0], deferred);
+  return joins && is_apart_from_all(&op->outputs[0], lost_row(deferred, op), deferred);
 }
 
 /* ---- Rotation and cache ------------------------------------------------------------------------
@@ -138,7 +154,7 @@ static bool extends_rope(const vulkan_deferred *deferred, const iso_op_arguments
            is_same(&op->inputs[1], &first->inputs[1]) &&
            is_same(&op->inputs[2], &first->inputs[2]) && a->interleaved == b->interleaved &&
            a->magnitude == b->magnitude && is_apart(&op->inputs[0], &first->outputs[0]) &&
-           is_apart_from_all(&op->outputs[0], deferred);
+           is_apart_from_all(&op->outputs[0], NULL, deferred);
   }
   if (op->op == ISO_OP_PAGED_ATTENTION && deferred->count == 3)
     return attention_joins(deferred, op);
@@ -198,6 +214,7 @@ static iso_status launch_products(iso_queue *queue, const vulkan_deferred *defer
     else
       product.after = op;
   }
+  product.loses_row = product.after && lost_row(deferred, product.after);
   return vulkan_launch_product(queue, &product);
 }
 

@@ -1,8 +1,9 @@
 /* Neighbouring ops of a decode step in one dispatch.
  *
  * A queue holds an op back while it may be part of a known pattern. Whatever is enqueued next
- * joins it, or is enqueued behind what was held back. Every output of every op is written, so
- * nobody can tell but by the clock and by roundings that are left out. Three patterns:
+ * joins it, or is enqueued behind what was held back. Every output of every op is written, unless
+ * the pattern itself writes over all of it, so nobody can tell but by the clock and by roundings
+ * that are left out. Three patterns:
  *
  *     [rms_norm] matmul{1,3} [add | glu]    of one row of activations (matmul_one.comp)
  *     rope rope kv_write                    of any number of tokens (rope_kv_write.comp)
@@ -44,6 +45,7 @@ iso_status vulkan_flush_deferred(iso_queue *queue);
 typedef struct vulkan_product {
   const iso_op_arguments *norm, *parts[VULKAN_MOST_PARTS], *after;
   uint32_t n_parts;
+  bool loses_row; /* `after` writes over the normalised row, which is not written */
 } vulkan_product;
 
 /* Whether matmul_one.comp can do this product, and a norm before it. */

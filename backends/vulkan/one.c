@@ -105,6 +105,11 @@ static product_shape choose_shape(const iso_device *device, const vulkan_product
                          n_subgroups, depth};
 }
 
+enum { NORM_NONE, NORM_KEPT, NORM_LOST }; /* one.glsl */
+static uint32_t norm_of(const vulkan_product *product) {
+  return !product->norm ? NORM_NONE : product->loses_row ? NORM_LOST : NORM_KEPT;
+}
+
 /* Fills in what the constants say too; returns the number of workgroups. */
 static uint64_t describe(const vulkan_product *product, const product_shape *shape,
                          product_push *push, uint32_t after) {
@@ -151,9 +156,10 @@ iso_status vulkan_launch_product(iso_queue *queue, const vulkan_product *product
       .shader = shape.shader,
       .constants = {shape.workgroup, vulkan_type_of(x), vulkan_type_of(&first->outputs[0]),
                     first->inputs[1].layout == VULKAN_LAYOUT_SPLIT, shape.rows, product->n_parts,
-                    push.parts[0].bias || push.parts[1].bias || push.parts[2].bias, norm != NULL,
-                    norm ? bits_of(norm->epsilon) : 0, norm ? bits_of(norm->weight_offset) : 0,
-                    after, glu ? glu->activation : 0, push.n_in, shape.depth},
+                    push.parts[0].bias || push.parts[1].bias || push.parts[2].bias,
+                    norm_of(product), norm ? bits_of(norm->epsilon) : 0,
+                    norm ? bits_of(norm->weight_offset) : 0, after, glu ? glu->activation : 0,
+                    push.n_in, shape.depth},
       .n_constants = shape.depth ? 14 : 12,
       .push = &push,
       .push_bytes = sizeof push,

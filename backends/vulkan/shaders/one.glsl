@@ -10,11 +10,12 @@ layout(constant_id = 3) const uint SPLIT = 0;
 layout(constant_id = 4) const uint ROWS = 1;
 layout(constant_id = 5) const uint N_PARTS = 1;
 layout(constant_id = 6) const uint HAS_BIAS = 0;
-layout(constant_id = 7) const uint NORM = 0;
+layout(constant_id = 7) const uint NORM = 0;          /* NORM_* */
 layout(constant_id = 8) const uint EPSILON = 0;       /* bits of a float */
 layout(constant_id = 9) const uint WEIGHT_OFFSET = 0; /* likewise */
 layout(constant_id = 10) const uint AFTER = 0;        /* AFTER_* */
 layout(constant_id = 11) const uint ACTIVATION = 0;
+const uint NORM_KEPT = 1; /* else what follows writes over the normalised row */
 const uint AFTER_NONE = 0, AFTER_ADD = 1, AFTER_GLU = 2;
 
 struct Part {
@@ -62,6 +63,8 @@ uint part_of(inout uint tile) {
 
 /* The normalised row, a piece a workgroup. */
 void store_normalised(float scale) {
+  if (NORM != NORM_KEPT)
+    return;
   for (uint i = group_index() * WORKGROUP + gl_LocalInvocationID.x; i < n_in;
        i += WORKGROUP * gl_NumWorkGroups.x)
     store_element(normalised, i, TYPE_X,
