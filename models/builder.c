@@ -160,12 +160,32 @@ iso_value iso_block_input_norm(iso_model_builder *builder, iso_value x, const ch
   return norm(builder, x, name, layer, length, inner(builder));
 }
 
-/* Bits to which a product's operands may be rounded. Not those of values where that rounds weights:
- * 2 to 3% of the products, they would cause a quarter of the loss (backends/cpu/README.md). Codes
- * that have 8 bits are multiplied as they are on devices made for that. */
-static uint32_t operand_bits(const iso_model_builder *builder, const char *name, iso_value weight) {
+/* In which layers a product keeps the bits of its weights and activations where others may round
+ * both: where that loses most for the products it takes (backends/cpu/README.md). */
+typedef enum exact_layers { EXACT_NOWHERE, EXACT_IN_THE_LAST, EXACT_EVERYWHERE } exact_layers;
+
+/* The matrices of a layer. All rows attend to values; what the last layer's MLP gets wrong, no
+ * layer puts right. */
+typedef struct role {
+  const char *name;
+  exact_layers exact;
+} role;
+static const role QUERY = {"blk.%d.attn_q", EXACT_NOWHERE};
+static const role KEY = {"blk.%d.attn_k", EXACT_NOWHERE};
+static const role VALUE = {"blk.%d.attn_v", EXACT_EVERYWHERE};
+static const role ATTENTION_OUTPUT = {"blk.%d.attn_output", EXACT_NOWHERE};
+static const role GATE = {"blk.%d.ffn_gate", EXACT_NOWHERE};
+static const role UP = {"blk.%d.ffn_up", EXACT_IN_THE_LAST};
+static const role DOWN = {"blk.%d.ffn_down", EXACT_IN_THE_LAST};
+
+/* Bits to which a product's operands may be rounded; 0: none. Codes that have 8 bits are multiplied
+ * as they are on devices made for that. */
+static uint32_t operand_bits(const iso_model_builder *builder, const role *of, int layer,
+                             iso_value weight) {
   uint32_t bits = builder->options->operand_bits;
-  if (bits == 0 || weight == ISO_NO_VALUE || strcmp(name, "blk.%d.attn_v") != 0)
+  bool is_exact = of->exact == EXACT_EVERYWHERE ||
+                  (of->exact == EXACT_IN_THE_LAST && layer == builder->config->n_layers - 1);
+  if (bits == 0 || weight == ISO_NO_VALUE || !is_exact)
     return bits;
   iso_scheme scheme = iso_graph_get_value(builder->graph, weight)->scheme;
   bool is_rounded = iso_scheme_get_info(scheme)->kind == ISO_SCHEME_KIND_BLOCK &&
@@ -174,13 +194,13 @@ static uint32_t operand_bits(const iso_model_builder *builder, const char *name,
 }
 
 /* x times "<name>.weight" [out, in], plus "<name>.bias" where the file has one. */
-static iso_value product(iso_model_builder *builder, iso_value x, const char *name, int layer,
+static iso_value product(iso_model_builder *builder, iso_value x, const role *of, int layer,
                          int64_t out, int64_t in, iso_scheme scheme) {
-  iso_value weight = iso_builder_matrix(builder, name, layer, out, in);
-  iso_value bias = has(builder, name, ".bias", layer)
-                       ? file_weight(builder, name, ".bias", layer, 1, &out)
+  iso_value weight = iso_builder_matrix(builder, of->name, layer, out, in);
+  iso_value bias = has(builder, of->name, ".bias", layer)
+                       ? file_weight(builder, of->name, ".bias", layer, 1, &out)
                        : ISO_NO_VALUE;
-  iso_matmul_attributes attributes = {sizeof attributes, operand_bits(builder, name, weight)};
+  iso_matmul_attributes attributes = {sizeof attributes, operand_bits(builder, of, layer, weight)};
   return iso_graph_apply(builder->graph, ISO_OP_MATMUL, &attributes, scheme, 3, x, weight, bias);
 }
 
@@ -216,9 +236,9 @@ static iso_value adapt(iso_model_builder *builder, iso_value y, iso_value x, con
   return iso_graph_otherwise(graph, sum, y);
 }
 
-/* A product of x with "<name>.weight" [out, in]. */
+/* A product of x with a matrix of `out` rows. */
 typedef struct projection {
-  const char *name;
+  const role *role;
   int64_t out;
 } projection;
 
@@ -228,17 +248,16 @@ static void linears(iso_model_builder *builder, iso_value x, int layer, int64_t 
                     iso_scheme scheme, int n, const projection *projections,
                     iso_value *out_values) {
   for (int i = 0; i < n; i++)
-    out_values[i] =
-        product(builder, x, projections[i].name, layer, projections[i].out, in, scheme);
+    out_values[i] = product(builder, x, projections[i].role, layer, projections[i].out, in, scheme);
   for (int i = 0; i < n && builder->adapters != ISO_NO_VALUE; i++)
-    out_values[i] = adapt(builder, out_values[i], x, projections[i].name, layer,
+    out_values[i] = adapt(builder, out_values[i], x, projections[i].role->name, layer,
                           projections[i].out, in, scheme);
 }
 
-static iso_value linear(iso_model_builder *builder, iso_value x, const char *name, int layer,
+static iso_value linear(iso_model_builder *builder, iso_value x, const role *of, int layer,
                         int64_t out, int64_t in, iso_scheme scheme) {
   iso_value y;
-  linears(builder, x, layer, in, scheme, 1, &(projection){name, out}, &y);
+  linears(builder, x, layer, in, scheme, 1, &(projection){of, out}, &y);
   return y;
 }
 
@@ -266,10 +285,9 @@ static void project_heads(iso_model_builder *builder, iso_value x, int layer,
                           iso_value *out_values) {
   const iso_model_config *config = builder->config;
   const int32_t n_heads[3] = {config->n_heads, config->n_kv_heads, config->n_kv_heads};
-  const projection projections[3] = {
-      {"blk.%d.attn_q", (int64_t)n_heads[0] * config->head_dim},
-      {"blk.%d.attn_k", (int64_t)n_heads[1] * config->head_dim},
-      {"blk.%d.attn_v", (int64_t)n_heads[2] * config->head_dim}};
+  const projection projections[3] = {{&QUERY, (int64_t)n_heads[0] * config->head_dim},
+                                     {&KEY, (int64_t)n_heads[1] * config->head_dim},
+                                     {&VALUE, (int64_t)n_heads[2] * config->head_dim}};
   linears(builder, x, layer, config->hidden_size, inner(builder), 3, projections, out_values);
   for (int i = 0; i < 3; i++)
     out_values[i] = iso_graph_reshape(builder->graph, out_values[i],
@@ -321,7 +339,7 @@ iso_value iso_block_attention(iso_model_builder *builder, iso_value x, int layer
                                 builder->query_length, builder->context_length, ISO_NO_VALUE);
   int64_t width = (int64_t)config->n_heads * config->head_dim;
   y = iso_graph_reshape(builder->graph, y, shape_of(2, tokens(builder), width, 1));
-  return linear(builder, y, "blk.%d.attn_output", layer, config->hidden_size, width,
+  return linear(builder, y, &ATTENTION_OUTPUT, layer, config->hidden_size, width,
                 builder->options->activation);
 }
 
@@ -330,14 +348,12 @@ iso_value iso_block_mlp(iso_model_builder *builder, iso_value x, int layer) {
   int64_t hidden = config->hidden_size, intermediate = config->intermediate_size;
   iso_glu_attributes attributes = {sizeof attributes, (uint32_t)config->activation};
   iso_scheme scheme = inner(builder);
-  const projection projections[2] = {{"blk.%d.ffn_gate", intermediate},
-                                     {"blk.%d.ffn_up", intermediate}};
+  const projection projections[2] = {{&GATE, intermediate}, {&UP, intermediate}};
   iso_value parts[2];
   linears(builder, x, layer, hidden, scheme, 2, projections, parts);
   iso_value y =
       iso_graph_apply(builder->graph, ISO_OP_GLU, &attributes, scheme, 2, parts[0], parts[1]);
-  return linear(builder, y, "blk.%d.ffn_down", layer, hidden, intermediate,
-                builder->options->activation);
+  return linear(builder, y, &DOWN, layer, hidden, intermediate, builder->options->activation);
 }
 
 iso_value iso_block_add(iso_model_builder *builder, iso_value a, iso_value b) {

@@ -95,8 +95,8 @@ static void test_files(void **state) {
     iso_scheme scheme;
     uint32_t operand_bits;
     const char *exact;
-  } cases[] = {{ISO_SCHEME_Q4_0, 8, "0.attn_v 1.attn_v "},
-               {ISO_SCHEME_Q8_0, 8, "0.attn_v 1.attn_v "},
+  } cases[] = {{ISO_SCHEME_Q4_0, 8, "0.attn_v 1.attn_v 1.ffn_up 1.ffn_down "},
+               {ISO_SCHEME_Q8_0, 8, "0.attn_v 1.attn_v 1.ffn_up 1.ffn_down "},
                {ISO_SCHEME_BF16, 8, ""},
                {ISO_SCHEME_Q4_0, 0,
                 "0.attn_q 0.attn_k 0.attn_v 0.attn_output 0.ffn_gate 0.ffn_up 0.ffn_down "
@@ -112,8 +112,9 @@ static void test_files(void **state) {
 /* Codes of 8 bits need no rounding, those of 4 bits do. */
 static void test_checkpoints(void **state) {
   (void)state;
-  static const char *const cases[][2] = {
-      {"quantized-int4", "0.attn_v "}, {"quantized-int8", ""}, {"quantized-fp8", ""}};
+  static const char *const cases[][2] = {{"quantized-int4", "0.attn_v 0.ffn_up 0.ffn_down "},
+                                         {"quantized-int8", ""},
+                                         {"quantized-fp8", ""}};
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
     char folder[512], found[512];
     snprintf(folder, sizeof folder, "%s/tests/golden/models/%s", TEST_SOURCE_DIR, cases[i][0]);
