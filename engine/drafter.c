@@ -3,6 +3,8 @@
  * takes no more than comparing them to be exact. */
 #include "engine/engine.h"
 
+#include "core/log.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,6 +17,26 @@ static iso_status create_lists(iso_drafter *drafter) {
   return drafter->sequences && drafter->wanted && drafter->entries && drafter->rows
              ? ISO_OK
              : iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory for drafts of %zu sequences", n);
+}
+
+static uint64_t bytes_of(const iso_model *model) {
+  uint64_t bytes = 0;
+  for (uint32_t i = 0; i < iso_model_tensor_count(model); i++) {
+    iso_model_tensor tensor;
+    iso_model_get_tensor(model, i, &tensor);
+    bytes += tensor.bytes;
+  }
+  return bytes;
+}
+
+/* Shares of a step: what a run of any draft model takes, and what drafts may cost before four right
+ * ones of five pay no longer for them and their rows. */
+static const double LEAST_PRICE = 0.1, PRICE_THAT_PAYS = 0.6;
+
+/* Weights are what a step reads, but a small model has nearly as many kernels to run. */
+static double price_of(const iso_model *draft, const iso_model *model) {
+  uint64_t bytes = bytes_of(model);
+  return LEAST_PRICE + (bytes > 0 ? (double)bytes_of(draft) / (double)bytes : 1);
 }
 
 iso_status iso_drafter_create(const iso_engine *engine, iso_drafter *out_drafter) {
@@ -32,6 +54,13 @@ iso_status iso_drafter_create(const iso_engine *engine, iso_drafter *out_drafter
                     "the same",
                     size, wanted);
   iso_runtime_options runtime = options->runtime;
+  out_drafter->price = price_of(model, engine->model);
+  if (out_drafter->price > PRICE_THAT_PAYS)
+    iso_log(
+        ISO_LOG_NOTICE,
+        "the draft model has %.0f %% of the model's bytes: its drafts cost more than they bring, "
+        "and few or none will be made",
+        100 * (out_drafter->price - LEAST_PRICE));
   runtime.split = NULL; /* layers of the other model */
   runtime.adapters = NULL;
   runtime.n_adapters = 0;
@@ -210,12 +239,7 @@ iso_status iso_drafter_run(iso_engine *engine) {
     return ISO_OK;
   ISO_TRY(catch_up(drafter));
   bool any = true;
-  for (int32_t number = 1; any && number < ENGINE_MAX_DRAFTS; number++) {
-    double start = iso_engine_now_us();
+  for (int32_t number = 1; any && number < ENGINE_MAX_DRAFTS; number++)
     ISO_TRY(go_on(drafter, number, &any));
-    double took = iso_engine_now_us() - start, *average = &drafter->draft_us;
-    if (any)
-      *average = *average > 0 ? 0.9 * *average + 0.1 * took : took;
-  }
   return ISO_OK;
 }

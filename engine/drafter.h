@@ -18,7 +18,7 @@ typedef struct iso_drafter {
   engine_sequence **rows;      /* whose logit row it is */
   int32_t n_entries, n_tokens, n_rows;
   uint64_t n_hit_tokens; /* of prompts, found in the prefix cache */
-  double draft_us;       /* of a run that drafts a token a sequence, lately */
+  double price;          /* of a run that drafts a token a sequence, in steps of the model */
 } iso_drafter;
 
 /* What the draft model has cached of a sequence. */

@@ -105,6 +105,7 @@ static iso_status build(iso_engine *engine, const iso_engine_options *given) {
   engine->mixed_tokens = chooses_rows && is_large ? ISO_DEFAULT_STEP_ROWS : engine->max_tokens;
   engine->max_sequences = options->runtime.max_sequences;
   engine->max_logit_rows = options->runtime.max_logit_rows;
+  engine->row_price = iso_speculation_price(iso_runtime_devices(engine->runtime));
   ISO_TRY(iso_kv_pages_create(engine->runtime, &engine->kv));
   ISO_TRY(iso_page_pool_create(options->runtime.n_pages, engine->page_size, &engine->pool));
   ISO_TRY(iso_swap_create(options->swap_memory_bytes, engine->kv.page_bytes, &engine->swap));
@@ -270,8 +271,6 @@ static iso_status finish_running(iso_engine *engine) {
   double each = took / batch->n_tokens;
   engine->us_per_token = engine->us_per_token > 0 ? 0.9 * engine->us_per_token + 0.1 * each : each;
   stats->step_us += took;
-  if (!batch->has_prompts)
-    iso_step_times_learn(&engine->step_times, batch->n_tokens, took);
   stats->n_steps++;
   engine->last_step_end_us = engine->busy_seen_us = end;
   ISO_TRY(iso_engine_distribute(engine));

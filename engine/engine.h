@@ -11,7 +11,6 @@
  *   beam.c       beam search
  *   speculation.c  how many drafts are worth it, and drafts from a sequence's own tokens
  *   ngrams.c     where a sequence has said before what it ends in
- *   step_times.c  what a step takes
  *   drafter.c    drafts from a smaller model
  *   answer.c     tokens and text on their way out, stop strings
  *   grammar/     answers that are held to a JSON schema
@@ -41,7 +40,6 @@
 #include "engine/ngrams.h"
 #include "engine/page_pool.h"
 #include "engine/runtime.h"
-#include "engine/step_times.h"
 #include "engine/swap.h"
 #include "engine/thread_pool.h"
 #include "ops/sampling.h"
@@ -74,6 +72,13 @@ typedef struct beam_candidate {
   double sum;     /* of the beam with it */
   int32_t parent; /* index of the beam */
 } beam_candidate;
+
+/* What rows beyond the first add to a step, as shares of a step of one row: on some devices a few
+ * rows more are nearly free but for other kernels that they take, on others each has its price. */
+typedef struct engine_row_price {
+  double first; /* of the second row, besides its own: once */
+  double each;
+} engine_row_price;
 
 /* How often a kind of draft was right when those before it were; lately. */
 typedef struct engine_draft_chance {
@@ -207,7 +212,7 @@ typedef struct engine_batch {
   int32_t n, n_tokens, n_token_copies, n_logit_rows, n_host_rows;
   float n_missed;    /* guesses that will be wrong, as far as one knows */
   bool decides_more; /* the host finds more in its logits than tokens that were guessed */
-  bool wants_hidden, has_drafts, has_prompts;
+  bool wants_hidden, has_drafts;
   bool is_under_way; /* submitted, and not yet over */
   double start_us;
 } engine_batch;
@@ -245,14 +250,14 @@ struct iso_engine {
   iso_text piece;                /* scratch: what a token completed */
   iso_event_token *event_tokens; /* scratch of events */
   size_t event_token_capacity;
-  iso_step_times step_times;
-  int32_t n_decoding;      /* sequences that decode in the step being planned */
-  int64_t n_prompt_rows;   /* that those who may join them have still to run */
-  int32_t n_drafting;      /* drafts in it so far */
-  double us_per_token;     /* cost of a row, running average */
-  double last_step_end_us; /* 0: nothing ran just before */
-  double busy_seen_us;     /* when the device was last seen at work */
-  int32_t n_started;       /* since the queue was last told */
+  engine_row_price row_price; /* for judging drafts */
+  int32_t n_decoding;         /* sequences that decode in the step being planned */
+  int64_t n_prompt_rows;      /* that those who may join them have still to run */
+  int32_t n_drafting;         /* drafts in it so far */
+  double us_per_token;        /* cost of a row, running average */
+  double last_step_end_us;    /* 0: nothing ran just before */
+  double busy_seen_us;        /* when the device was last seen at work */
+  int32_t n_started;          /* since the queue was last told */
   int32_t n_done;
   iso_engine_stats stats;
 };
@@ -393,6 +398,7 @@ ISO_MUST_CHECK iso_status iso_beam_advance(iso_engine *engine, engine_request *r
 
 /* ---- speculation.c ------------------------------------------------------------------------- */
 
+engine_row_price iso_speculation_price(const iso_device_list *devices);
 /* How many drafts, at most `most`, are worth trying for a sequence in this step. */
 int32_t iso_speculation_wanted(const iso_engine *engine, engine_sequence *sequence, int32_t most);
 /* Proposes up to `most` drafts in sequence->drafts; returns how many. */

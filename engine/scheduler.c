@@ -243,7 +243,6 @@ static iso_status place_prompt(plan *self, engine_sequence *sequence, place at) 
     rows = 1 + self->logit_rows_left;
   sequence->rows.n = rows;
   sequence->rows.n_drafts = 0;
-  self->engine->batch.has_prompts = true;
   self->tokens_left -= rows;
   self->prompt_left -= rows;
   if (wants_all_logits(sequence))
@@ -276,7 +275,7 @@ static void begin(iso_engine *engine) {
   batch->n = batch->n_tokens = batch->n_token_copies = batch->n_logit_rows = 0;
   batch->n_host_rows = 0;
   batch->n_missed = 0;
-  batch->decides_more = batch->wants_hidden = batch->has_drafts = batch->has_prompts = false;
+  batch->decides_more = batch->wants_hidden = batch->has_drafts = false;
   engine->must_wait = false;
   engine->n_drafting = 0;
   engine->n_prompt_rows = 0;

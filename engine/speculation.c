@@ -1,8 +1,9 @@
 /* Drafts, and how many are worth it. A draft costs a row and is right with some chance; a chain of
  * k drafts brings as many tokens as are right before the first wrong one. The chance is learned,
- * for each sequence and kind of draft, the price of a row from the steps of the engine, and as many
- * are tried as bring most tokens in the time they take: many on a device to which rows are nearly
- * free, few where each costs half a step, none where the text does not repeat itself. */
+ * for each sequence and kind of draft, the price of a row is set by the kind of device, and as many
+ * are tried as bring most tokens in the time they take. Nothing here asks what steps did take:
+ * where kernels round otherwise for other numbers of rows, a request would draw another text each
+ * time. */
 #include "engine/engine.h"
 
 /* Chances before anything is known, worth four drafts: of continuations of 1, 2, 3 and 4, 5 to 8
@@ -19,6 +20,22 @@ static int kind_of_match(int32_t length) {
 
 /* ---- How many ------------------------------------------------------------------------------ */
 
+/* Measured: a processor's second to eighth row are 0.13 to 0.17 of a step each for a model of 135M
+ * (AVX-512, Q4_1), and more for large ones, which do little else than multiply; on an H200 the
+ * second is 0.15 (8B, BF16) and the next ones are 0.02. */
+engine_row_price iso_speculation_price(const iso_device_list *devices) {
+  static const engine_row_price of_cpu = {0, 0.2}, of_gpu = {0.12, 0.03};
+  for (uint32_t i = 0; i < devices->n_devices; i++)
+    if ((int32_t)i != devices->fallback && devices->devices[i]->info.kind == ISO_DEVICE_CPU)
+      return of_cpu;
+  return of_gpu;
+}
+
+/* A step of n_rows, in steps of one. */
+static double price_of(const engine_row_price *price, int32_t n_rows) {
+  return n_rows > 1 ? 1 + price->first + (n_rows - 1) * price->each : 1;
+}
+
 static engine_draft_chance *chance_of(engine_sequence *sequence, int kind) {
   engine_draft_chance *chance = &sequence->speculation.chances[kind];
   if (chance->n_tried == 0)
@@ -29,18 +46,18 @@ static engine_draft_chance *chance_of(engine_sequence *sequence, int kind) {
 /* The number of drafts of a kind, at most `most`, that makes the step's tokens a second most. */
 static int32_t choose(const iso_engine *engine, engine_sequence *sequence, int kind, int32_t most) {
   engine_draft_chance *chance = chance_of(sequence, kind);
-  const iso_step_times *times = &engine->step_times;
+  const engine_row_price *price = &engine->row_price;
   int32_t n_rows = (engine->n_decoding > 0 ? engine->n_decoding : 1) + engine->n_drafting;
-  bool is_drawn = kind == DRAFT_MODEL_KIND && !times->is_fixed;
-  double draft_us = is_drawn ? engine->drafter.draft_us / n_rows : 0;
+  double now = price_of(price, n_rows);
+  double draft = kind == DRAFT_MODEL_KIND ? engine->drafter.price * now / n_rows : 0;
   double right = (double)chance->n_right / (double)chance->n_tried, all_right = 1, tokens = n_rows;
-  double best = tokens / iso_step_times_guess(times, n_rows);
+  double best = tokens / now;
   int32_t n = 0;
   most = most < engine->options.max_draft_tokens ? most : engine->options.max_draft_tokens;
   for (int32_t k = 1; k <= most; k++) {
     all_right *= right;
     tokens += all_right;
-    double rate = tokens / (iso_step_times_guess(times, n_rows + k) + k * draft_us);
+    double rate = tokens / (price_of(price, n_rows + k) + k * draft);
     if (rate > best) {
       best = rate;
       n = k;

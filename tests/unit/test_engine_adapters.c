@@ -2,6 +2,8 @@
  * share, and everything that must stay exact beside them. */
 #include "tests/unit/engine_case.h"
 
+#include "engine/engine.h"
+
 static collected alone[3], together[3], out;
 static iso_adapter *adapters[2];
 
@@ -90,6 +92,7 @@ static void test_stays_exact(void **state) {
   drafts.draft_model = model;
   iso_engine *engine = make_engine(model, &options), *small = make_engine(model, &few);
   iso_engine *drafting = make_engine(model, &drafts);
+  drafting->drafter.price = 0; /* as large as the model, it would never be asked */
   int32_t prompt[CASE_CONTEXT];
   fill_prompt(prompt, 30, 5);
   for (int32_t i = 0; i < 3; i++)

@@ -3,6 +3,10 @@
 
 #include "engine/engine.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
+#include <unistd.h>
+
 static iso_model *other; /* of the same vocabulary */
 static collected plain, drafted;
 
@@ -21,11 +25,12 @@ static int close_models(void **state) {
   return 0;
 }
 
-/* Rows cost what they are said to, not what the clock says: a tenth of a step. */
-static iso_engine *make_priced(const iso_engine_options *options, double row_us) {
+/* Rows cost what they are said to, in hundredths of a step, and drafts of a draft model nothing: it
+ * is as large as the model here, and would never be asked. */
+static iso_engine *make_priced(const iso_engine_options *options, double row) {
   iso_engine *engine = make_engine(model, options);
-  engine->step_times =
-      (iso_step_times){.is_fixed = true, .base_us = 100 - row_us, .row_us = row_us};
+  engine->row_price = (engine_row_price){0, row / 100};
+  engine->drafter.price = 0;
   return engine;
 }
 
@@ -196,6 +201,107 @@ static void test_drafts_must_pay(void **state) {
     stats = stats_of(engine);
     assert_true(495 / (cost_of(&stats, prices[p]) - 4) >= 0.95);
     iso_engine_destroy(engine);
+  }
+}
+
+/* Processors' and GPUs' prices: a little less is drafted for dear rows than for cheap ones, and
+ * text that copies gains by either. */
+static void test_prices(void **state) {
+  (void)state;
+  iso_open_device cpu = {.info = {.kind = ISO_DEVICE_CPU}},
+                  gpu = {.info = {.kind = ISO_DEVICE_GPU}};
+  iso_device_list list = {.n_devices = 2, .devices = {&gpu, &cpu}, .fallback = 1};
+  engine_row_price cheap = iso_speculation_price(&list);
+  list.fallback = -1; /* layers on both: the processor's rows are what is waited for */
+  engine_row_price dear = iso_speculation_price(&list);
+  assert_true(cheap.each < dear.each);
+  list.n_devices = 1;
+  assert_true(iso_speculation_price(&list).each == cheap.each);
+  list.devices[0] = &cpu;
+  assert_true(iso_speculation_price(&list).each == dear.each);
+}
+
+typedef struct busy_work {
+  atomic_bool stop;
+} busy_work;
+
+/* Takes the processor from the engine now and then. */
+static void *keep_busy(void *context) {
+  busy_work *work = context;
+  for (uint32_t i = 0; !atomic_load(&work->stop); i++)
+    if (i % (1u << 20) == 0)
+      usleep(700);
+  return NULL;
+}
+
+enum { MOST_STEPS = 200 };
+
+/* Drafts of each step of a request. */
+static int drafts_of(iso_engine *engine, iso_request request, uint64_t counts[MOST_STEPS]) {
+  int n = 0;
+  bool busy = true;
+  uint64_t before = stats_of(engine).n_drafted;
+  memset(&drafted, 0, sizeof drafted);
+  submit(engine, request, &drafted);
+  while (busy && n < MOST_STEPS) {
+    CHECK(iso_engine_step(engine, &busy));
+    uint64_t now = stats_of(engine).n_drafted;
+    counts[n++] = now - before;
+    before = now;
+  }
+  assert_false(busy);
+  return n;
+}
+
+/* The same request has the same drafts in every step, whatever steps take: in the first run of an
+ * engine and later ones, on any number of threads, on a busy machine, on a slower device. Where
+ * kernels round otherwise for other numbers of rows, its text would else differ from run to run. */
+static void test_drafts_do_not_depend_on_time(void **state) {
+  (void)state;
+  static const struct {
+    const char *device;
+    int32_t n_threads;
+    bool is_busy;
+  } cases[] = {{"cpu", 1, false}, {"cpu", 2, true}, {"host", 1, false}};
+  enum { N_CASES = sizeof cases / sizeof cases[0], RUNS = 3 };
+  for (int kind = 0; kind < 2; kind++) {
+    static uint64_t first[MOST_STEPS], counts[MOST_STEPS];
+    int n_first = 0;
+    uint64_t n_drafted = 0;
+    for (int c = 0; c < N_CASES; c++) {
+      iso_engine_options options = case_options();
+      options.speculation = kind == 0 ? ISO_SPECULATION_NGRAM : ISO_SPECULATION_DRAFT;
+      options.draft_model = kind == 0 ? NULL : other;
+      options.no_prefix_cache = true;
+      options.runtime.devices = cases[c].device;
+      options.runtime.n_threads = cases[c].n_threads;
+      iso_engine *engine = make_engine(model, &options);
+      engine->drafter.price = 0; /* as large as the model, it would never be asked */
+      busy_work work = {false};
+      pthread_t thread;
+      if (cases[c].is_busy)
+        assert_int_equal(pthread_create(&thread, NULL, keep_busy, &work), 0);
+      for (int run = 0; run < RUNS; run++) {
+        int32_t prompt[CASE_CONTEXT];
+        iso_logit_bias bias[3];
+        fill_repeating(prompt, 30, 1);
+        iso_request request = few_tokens(prompt, 30, 80, 7, bias);
+        int n = drafts_of(engine, request, counts);
+        if (c == 0 && run == 0) {
+          memcpy(first, counts, sizeof first);
+          n_first = n;
+        }
+        assert_int_equal(n, n_first);
+        assert_memory_equal(counts, first, (size_t)n * sizeof *counts);
+      }
+      n_drafted = stats_of(engine).n_drafted;
+      atomic_store(&work.stop, true);
+      if (cases[c].is_busy)
+        pthread_join(thread, NULL);
+      iso_engine_destroy(engine);
+    }
+    print_message("%d steps, %d drafts\n", n_first, (int)(n_drafted / RUNS));
+    assert_true(n_drafted > 10);
   }
 }
 
@@ -411,6 +517,8 @@ int main(void) {
       cmocka_unit_test(test_same_sampled_tokens),
       cmocka_unit_test(test_distribution),
       cmocka_unit_test(test_drafts_must_pay),
+      cmocka_unit_test(test_prices),
+      cmocka_unit_test(test_drafts_do_not_depend_on_time),
       cmocka_unit_test(test_together),
       cmocka_unit_test(test_draft_models_give_the_same_tokens),
       cmocka_unit_test(test_draft_model_together),
