@@ -58,7 +58,6 @@ struct matmul_few_norm {
 struct matmul_few_arguments {
   int n_columns, n_rows; /* n_rows of x */
   int slab_rows;         /* rows of x that a block takes */
-  int depth;             /* units that a subgroup has on their way */
   int n_stages;          /* units of x that a subgroup keeps: all of its own, or one */
   int batch;             /* groups of which partial sums are kept before they are added */
   int n_parts;
@@ -75,6 +74,19 @@ struct matmul_few_arguments {
   int64_t expert_bytes;
   int32_t n_experts, n_choices;
   bool shares_x;
+};
+
+/* What is known of a launch when its kernel is compiled. One: it is of one row, everything is in
+ * bf16 and a block has all of its subgroups, so that nothing is left to find out: half the code. */
+template <bool One> struct matmul_few_known {
+  static __device__ __forceinline__ int subgroups() {
+    return One ? (int)MATMUL_FEW_SUBGROUPS : (int)blockDim.x / 32;
+  }
+  static __device__ __forceinline__ int threads() { return subgroups() * 32; }
+  static __device__ __forceinline__ int rows(int n) { return One ? 1 : n; }
+  static __device__ __forceinline__ iso_scheme scheme(iso_scheme given) {
+    return One ? ISO_SCHEME_BF16 : given;
+  }
 };
 
 /* The groups that a block takes: every step-th from the first on. */
@@ -131,9 +143,9 @@ template <typename V> struct matmul_plain {
 
 /* Copies one unit after another of the tiles of a block's groups: all tiles of a unit, this
  * subgroup's units, then the next group. */
-template <typename W, int Tiles> struct matmul_few_copier {
+template <typename W, int Tiles, bool One> struct matmul_few_copier {
   typedef matmul_few_group<Tiles> groups;
-  int group, unit, tile, n_units, n_subgroups;
+  int group, unit, tile, n_units;
   int64_t weight_offset;  /* of the expert */
   const uint8_t *from[2]; /* of this lane, in each half's first tile */
   int64_t tile_bytes[2], row_bytes[2];
@@ -158,7 +170,6 @@ template <typename W, int Tiles> struct matmul_few_copier {
                                         int lane) {
     weight_offset = offset;
     n_units = (int)matmul_count(a.n_columns, W::unit);
-    n_subgroups = (int)blockDim.x / 32;
     group = turns.first, unit = warp, tile = 0;
     if (group < turns.end)
       find(a, lane);
@@ -178,7 +189,7 @@ template <typename W, int Tiles> struct matmul_few_copier {
     if (++tile < Tiles)
       return;
     tile = 0;
-    if ((unit += n_subgroups) < n_units)
+    if ((unit += matmul_few_known<One>::subgroups()) < n_units)
       return;
     unit = warp;
     group += turns.step;
@@ -211,18 +222,13 @@ template <typename W, int Tiles> struct matmul_few_copier {
   }
 };
 
-__device__ __forceinline__ void matmul_few_wait(int depth) {
-  if (depth == 4)
-    mma_copy_wait<3>();
-  else if (depth == 3)
-    mma_copy_wait<2>();
-  else
-    mma_copy_wait<1>();
-}
-
 template <typename W, int Tiles, int Planes> struct matmul_few_shared {
   typedef matmul_few_way<W, Planes> way;
   static constexpr int partial_row = Tiles * 16 + 4; /* floats */
+  static constexpr int ring_units = MATMUL_FEW_RING_BYTES / W::unit_bytes;
+  static constexpr int depth = ring_units < MATMUL_FEW_LEAST_DEPTH  ? MATMUL_FEW_LEAST_DEPTH
+                               : ring_units > MATMUL_FEW_MOST_DEPTH ? MATMUL_FEW_MOST_DEPTH
+                                                                    : ring_units;
   static constexpr __host__ __device__ int stage_bytes(int n_rows) {
     return way::table_bytes + n_rows * way::row_bytes;
   }
@@ -230,7 +236,7 @@ template <typename W, int Tiles, int Planes> struct matmul_few_shared {
     return n_subgroups * n_rows * partial_row * 4;
   }
   static __host__ __device__ int subgroup_bytes(const matmul_few_arguments &a) {
-    return a.depth * W::unit_bytes + a.n_stages * stage_bytes(a.slab_rows);
+    return depth * W::unit_bytes + a.n_stages * stage_bytes(a.slab_rows);
   }
   static __host__ __device__ int bytes(const matmul_few_arguments &a, int n_subgroups) {
     return n_subgroups * subgroup_bytes(a) + a.batch * partial_bytes(n_subgroups, a.slab_rows);
@@ -292,15 +298,76 @@ __device__ __forceinline__ void matmul_few_make_row(const matmul_few_arguments &
   __syncthreads();
 }
 
+/* The same of one row in bf16, both terms of which are asked for before either is looked at: loads
+ * of a type that is not known wait for each other. Columns beyond the row add zeros. */
+__device__ __forceinline__ void matmul_few_make_one(const matmul_few_arguments &a,
+                                                    const matmul_few_norm_weights &weights,
+                                                    float *shared, uint8_t *made) {
+  enum { VECTORS = MATMUL_FEW_NORM_VECTORS, STRIDE = MATMUL_FEW_SUBGROUPS * 32 };
+  const matmul_few_norm &norm = a.norm;
+  const uint4 *terms = (const uint4 *)norm.a.data, *others = (const uint4 *)norm.b.data;
+  int n_vectors = a.n_columns / 8, first = (int)threadIdx.x;
+  uint4 v[VECTORS], w[VECTORS];
+#pragma unroll
+  for (int c = 0; c < VECTORS; c++) {
+    bool exists = first + c * STRIDE < n_vectors;
+    v[c] = exists ? terms[first + c * STRIDE] : make_uint4(0, 0, 0, 0);
+    w[c] = exists ? others[first + c * STRIDE] : make_uint4(0, 0, 0, 0);
+  }
+  float sum = 0;
+#pragma unroll
+  for (int c = 0; c < VECTORS && c * STRIDE < n_vectors; c++) {
+    uint32_t *to = &v[c].x, *from = &w[c].x;
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+      float x[2], y[2];
+      simt_load2(ISO_SCHEME_BF16, to + j, x);
+      simt_load2(ISO_SCHEME_BF16, from + j, y);
+      to[j] = mma_pack<simt_bf16>(x[0] + y[0], x[1] + y[1]);
+      simt_load2(ISO_SCHEME_BF16, to + j, x);
+      sum += x[0] * x[0];
+      sum += x[1] * x[1];
+    }
+    if (blockIdx.x == 0 && first + c * STRIDE < n_vectors)
+      ((uint4 *)norm.sum.data)[first + c * STRIDE] = v[c];
+  }
+  sum = simt_subgroup_reduce(sum, simt_sum());
+  if (threadIdx.x % SIMT_SUBGROUP == 0)
+    shared[threadIdx.x / SIMT_SUBGROUP] = sum;
+  __syncthreads();
+  sum = shared[0];
+#pragma unroll
+  for (int i = 1; i < MATMUL_FEW_SUBGROUPS; i++)
+    sum += shared[i];
+  float scale = 1.0f / sqrtf(sum / (float)a.n_columns + norm.epsilon);
+#pragma unroll
+  for (int c = 0; c < VECTORS; c++)
+    if (first + c * STRIDE < n_vectors) {
+      uint32_t *to = &v[c].x;
+#pragma unroll
+      for (int j = 0; j < 4; j++) {
+        float x[2];
+        simt_load2(ISO_SCHEME_BF16, to + j, x);
+        to[j] = mma_pack<simt_bf16>(x[0] * scale * (weights.of[c][2 * j] + norm.weight_offset),
+                                    x[1] * scale * (weights.of[c][2 * j + 1] + norm.weight_offset));
+      }
+      ((uint4 *)made)[first + c * STRIDE] = v[c];
+      if (blockIdx.x == 0)
+        ((uint4 *)a.x.data)[first + c * STRIDE] = v[c];
+    }
+  __syncthreads();
+}
+
 /* Adds up the partial sums of `count` groups of this block, from the `done`-th on, and writes y. */
-template <typename W, int Tiles, int Planes>
+template <typename W, int Tiles, int Planes, bool One>
 __device__ __forceinline__ void
 matmul_few_finish(const matmul_few_arguments &a, const matmul_few_turns &turns,
                   const float *partial, int done, int count, int first_row, int n_rows) {
   typedef matmul_few_shared<W, Tiles, Planes> shared;
+  typedef matmul_few_known<One> known;
   constexpr int half = matmul_few_group<Tiles>::half;
-  int each = (a.has_glu ? half : Tiles) * 16, n_subgroups = (int)blockDim.x / 32;
-  for (int at = (int)threadIdx.x; at < count * n_rows * each; at += (int)blockDim.x) {
+  int each = (a.has_glu ? half : Tiles) * 16, n_subgroups = known::subgroups();
+  for (int at = (int)threadIdx.x; at < count * n_rows * each; at += known::threads()) {
     int i = at / (n_rows * each), n = at / each % n_rows, feature = at % each;
     matmul_few_group<Tiles> tiles;
     tiles.find(a, turns.first + (done + i) * turns.step);
@@ -314,13 +381,13 @@ matmul_few_finish(const matmul_few_arguments &a, const matmul_few_turns &turns,
                                   if (to >= part.n_features)
                                     return 0.0f;
                                   float sum = 0;
-#pragma unroll 8
+#pragma unroll(One ? MATMUL_FEW_SUBGROUPS : 8)
                                   for (int w = 0; w < n_subgroups; w++)
                                     sum += sums[w * n_rows * shared::partial_row + from];
                                   sum = sum * (1 / shared::way::unit_value) +
                                         (part.bias ? part.bias[to] : 0.0f);
-                                  simt_store(part.y.scheme, part.y.row(first_row + n), to, sum);
-                                  return simt_rounded(part.y.scheme, sum);
+                                  simt_store(known::scheme(part.y.scheme), part.y.row(first_row + n), to, sum);
+                                  return simt_rounded(known::scheme(part.y.scheme), sum);
     };
     float value = finish(feature);
     if (!a.has_glu)
@@ -328,31 +395,33 @@ matmul_few_finish(const matmul_few_arguments &a, const matmul_few_turns &turns,
     float up = finish(half * 16 + feature);
     int to = tiles.first_tiles[0] * 16 + feature;
     if (to < a.parts[0].n_features)
-      simt_store(a.glu.scheme, a.glu.row(first_row + n), to,
+      simt_store(known::scheme(a.glu.scheme), a.glu.row(first_row + n), to,
                  simt_activation(a.activation, value) * up);
   }
 }
 
 /* What a block does for its groups, and a slab of rows of x. */
-template <typename W, int Tiles, int Planes>
+template <typename W, int Tiles, int Planes, bool One>
 __device__ __forceinline__ void matmul_few_block(const matmul_few_arguments &a,
                                                  const matmul_few_turns &turns) {
   typedef matmul_few_shared<W, Tiles, Planes> shared;
   typedef typename shared::way way;
+  typedef matmul_few_known<One> known;
   extern __shared__ __align__(128) uint8_t memory[];
-  int warp = threadIdx.x / 32, lane = threadIdx.x % 32, n_subgroups = blockDim.x / 32;
-  int first_row = (int)blockIdx.y * a.slab_rows;
-  int n_rows = min(a.n_rows - first_row, a.slab_rows);
+  int warp = threadIdx.x / 32, lane = threadIdx.x % 32, n_subgroups = known::subgroups();
+  int slab_rows = known::rows(a.slab_rows), first_row = One ? 0 : (int)blockIdx.y * slab_rows;
+  int n_rows = known::rows(min(a.n_rows - first_row, slab_rows));
+  iso_scheme of_x = known::scheme(a.x.scheme);
   int n_units = (int)matmul_count(a.n_columns, W::unit);
   uint8_t *ring = memory + warp * shared::subgroup_bytes(a);
   float *partial = (float *)(memory + n_subgroups * shared::subgroup_bytes(a));
 
-  matmul_few_copier<W, Tiles> copier;
+  matmul_few_copier<W, Tiles, One> copier;
   auto copy = [&](int slot) { copier.copy(a, turns, warp, lane, ring + slot * W::unit_bytes); };
   simt_let_later_begin();
   int64_t weight_offset = 0;
   int x_row = first_row;
-  if (a.experts) { /* which weight it is must be known first */
+  if (!One && a.experts) { /* which weight it is must be known first */
     simt_wait_for_earlier();
     int expert = a.experts[first_row];
     if (expert < 0 || expert >= a.n_experts) {
@@ -366,60 +435,65 @@ __device__ __forceinline__ void matmul_few_block(const matmul_few_arguments &a,
     x_row = a.shares_x ? first_row / a.n_choices : first_row;
   }
   copier.begin(a, turns, weight_offset, warp, lane);
-  for (int i = 0; i < a.depth; i++)
+#pragma unroll
+  for (int i = 0; i < shared::depth; i++)
     copy(i);
   matmul_few_norm_weights weights;
   if (a.norm.sum.data)
     weights.load(a);
+  int n_mine = turns.count();
   simt_wait_for_earlier();
 
   const uint8_t *x = a.x.row(x_row);
   int64_t x_stride = a.x.stride;
   if (a.norm.sum.data) { /* rows of this launch's own making */
     uint8_t *made = memory + shared::bytes(a, n_subgroups);
-    x_stride = a.n_columns * simt_float_bytes(a.x.scheme);
-    for (int n = 0; n < n_rows; n++)
-      matmul_few_make_row(a, n, weights, partial, made + n * x_stride);
+    x_stride = a.n_columns * simt_float_bytes(of_x);
+    if constexpr (One)
+      matmul_few_make_one(a, weights, partial, made);
+    else
+      for (int n = 0; n < n_rows; n++)
+        matmul_few_make_row(a, n, weights, partial, made + n * x_stride);
     x = made;
   }
 
   /* The first row of the coming unit is on its way while this one is worked on. */
   typename way::raw ahead;
   if (warp < n_units)
-    ahead.load(a.x.scheme, a.n_columns, x, warp, lane);
-  int slot = 0, n_mine = turns.count();
+    ahead.load(of_x, a.n_columns, x, warp, lane);
+  int slot = 0;
   for (int done = 0; done < n_mine; done += a.batch) {
     int count = min(a.batch, n_mine - done);
     for (int i = 0; i < count; i++) {
       float totals[Tiles][way::sums] = {};
-      uint8_t *stage = ring + a.depth * W::unit_bytes;
+      uint8_t *stage = ring + shared::depth * W::unit_bytes;
       bool fills = done + i == 0 || a.n_stages == 1;
       for (int unit = warp; unit < n_units; unit += n_subgroups) {
         if (fills) {
-          way::fill(a.x.scheme, ahead, 0, lane, stage);
+          way::fill(of_x, ahead, 0, lane, stage);
           for (int n = 1; n < n_rows; n += 2) {
             typename way::raw raw[2];
-            raw[0].load(a.x.scheme, a.n_columns, x + n * x_stride, unit, lane);
-            raw[1].load(a.x.scheme, a.n_columns, x + min(n + 1, n_rows - 1) * x_stride, unit, lane);
-            way::fill(a.x.scheme, raw[0], n, lane, stage);
+            raw[0].load(of_x, a.n_columns, x + n * x_stride, unit, lane);
+            raw[1].load(of_x, a.n_columns, x + min(n + 1, n_rows - 1) * x_stride, unit, lane);
+            way::fill(of_x, raw[0], n, lane, stage);
             if (n + 1 < n_rows)
-              way::fill(a.x.scheme, raw[1], n + 1, lane, stage);
+              way::fill(of_x, raw[1], n + 1, lane, stage);
           }
           int next = unit + n_subgroups;
-          ahead.load(a.x.scheme, a.n_columns, x, next < n_units ? next : warp, lane);
+          ahead.load(of_x, a.n_columns, x, next < n_units ? next : warp, lane);
           __syncwarp();
         }
 #pragma unroll
         for (int tile = 0; tile < Tiles; tile++) {
-          matmul_few_wait(a.depth);
+          mma_copy_wait<shared::depth - 1>();
           __syncwarp();
           way::unit(ring + slot * W::unit_bytes, stage, n_rows, lane, totals[tile]);
           __syncwarp();
           copy(slot);
-          slot = slot + 1 == a.depth ? 0 : slot + 1;
+          slot = slot + 1 == shared::depth ? 0 : slot + 1;
         }
         if (a.n_stages > 1)
-          stage += shared::stage_bytes(a.slab_rows);
+          stage += shared::stage_bytes(slab_rows);
       }
       /* Partial sums of the subgroups: [group][subgroup][row of x][feature]. */
       float *mine = partial + (i * n_subgroups + warp) * n_rows * shared::partial_row;
@@ -431,7 +505,7 @@ __device__ __forceinline__ void matmul_few_block(const matmul_few_arguments &a,
         });
     }
     __syncthreads();
-    matmul_few_finish<W, Tiles, Planes>(a, turns, partial, done, count, first_row, n_rows);
+    matmul_few_finish<W, Tiles, Planes, One>(a, turns, partial, done, count, first_row, n_rows);
     if (done + count < n_mine)
       __syncthreads();
   }
@@ -439,22 +513,22 @@ __device__ __forceinline__ void matmul_few_block(const matmul_few_arguments &a,
 }
 
 /* Grid: blocks that take turns at groups of Tiles tiles; slabs of rows of x. */
-template <typename W, int Tiles, int Planes>
-__global__ void __launch_bounds__(MATMUL_FEW_SUBGROUPS * 32)
+template <typename W, int Tiles, int Planes, bool One>
+__global__ void __launch_bounds__(MATMUL_FEW_SUBGROUPS * 32, 1)
     matmul_few(const __grid_constant__ matmul_few_arguments a) {
-  matmul_few_block<W, Tiles, Planes>(a,
-                                     {(int)blockIdx.x, a.first_groups[a.n_parts], (int)gridDim.x});
+  matmul_few_block<W, Tiles, Planes, One>(
+      a, {(int)blockIdx.x, a.first_groups[a.n_parts], (int)gridDim.x});
 }
 
 /* The same of parts of two schemes: the first n_blocks blocks are for those before `part`. */
-template <typename W, typename Other>
-__global__ void __launch_bounds__(MATMUL_FEW_SUBGROUPS * 32)
+template <typename W, typename Other, bool One>
+__global__ void __launch_bounds__(MATMUL_FEW_SUBGROUPS * 32, 1)
     matmul_few_pair(const __grid_constant__ matmul_few_arguments a, int part, int n_blocks) {
   int block = (int)blockIdx.x, middle = a.first_groups[part];
   if (block < n_blocks)
-    matmul_few_block<W, 1, 1>(a, {block, middle, n_blocks});
+    matmul_few_block<W, 1, 1, One>(a, {block, middle, n_blocks});
   else
-    matmul_few_block<Other, 1, 1>(
+    matmul_few_block<Other, 1, 1, One>(
         a, {middle + block - n_blocks, a.first_groups[a.n_parts], (int)gridDim.x - n_blocks});
 }
 
@@ -468,10 +542,6 @@ void matmul_few_fit(matmul_few_arguments *a, int n_subgroups, int mine, int room
     a->n_stages = n_stages, a->batch = 1;
     return shared::bytes(*a, n_subgroups) <= room;
   };
-  int depth = MATMUL_FEW_RING_BYTES / W::unit_bytes;
-  a->depth = depth < MATMUL_FEW_LEAST_DEPTH  ? MATMUL_FEW_LEAST_DEPTH
-             : depth > MATMUL_FEW_MOST_DEPTH ? MATMUL_FEW_MOST_DEPTH
-                                             : depth;
   while (!(mine > 1 && fits(each)) && !fits(1) && a->slab_rows > 1)
     a->slab_rows--;
   int spare =
@@ -494,6 +564,18 @@ static inline int64_t matmul_few_groups(matmul_few_arguments *a, int n_tiles) {
   return groups;
 }
 
+/* Whether this is what matmul_few_known<true> knows. */
+static inline bool matmul_few_is_one(const matmul_few_arguments &a, int shared_limit) {
+  auto is_bf16 = [](const matmul_few_rows &rows) { return rows.scheme == ISO_SCHEME_BF16; };
+  bool is = a.n_rows == 1 && !a.experts && is_bf16(a.x) &&
+            matmul_few_subgroups(shared_limit) == MATMUL_FEW_SUBGROUPS;
+  for (int i = 0; i < a.n_parts; i++)
+    is &= is_bf16(a.parts[i].y);
+  if (a.norm.sum.data)
+    is &= is_bf16(a.norm.a) && is_bf16(a.norm.b) && is_bf16(a.norm.sum);
+  return is && (!a.has_glu || is_bf16(a.glu));
+}
+
 /* Of the rows that a launch makes. */
 static inline size_t matmul_few_made_bytes(const matmul_few_arguments &a) {
   return a.norm.sum.data
@@ -501,7 +583,7 @@ static inline size_t matmul_few_made_bytes(const matmul_few_arguments &a) {
              : 0;
 }
 
-template <typename W, int Tiles, int Planes>
+template <typename W, int Tiles, int Planes, bool One>
 iso_status matmul_few_launch(iso_queue *queue, const char *name, int n_units, int shared_limit,
                              matmul_few_arguments a) {
   typedef matmul_few_shared<W, Tiles, Planes> shared;
@@ -519,7 +601,7 @@ iso_status matmul_few_launch(iso_queue *queue, const char *name, int n_units, in
   int64_t slabs = matmul_count(a.n_rows, a.slab_rows);
   if (slabs > 65535)
     return simt_fail_size(name);
-  return simt_launch_early(queue, name, matmul_few<W, Tiles, Planes>,
+  return simt_launch_early(queue, name, matmul_few<W, Tiles, Planes, One>,
                            dim3((unsigned)groups, (unsigned)slabs), dim3(n_subgroups * 32),
                            (size_t)shared::bytes(a, n_subgroups) + made_bytes, a);
 }
@@ -530,16 +612,16 @@ static inline int64_t matmul_few_load(matmul_few_arguments a, int n_tiles, int n
 }
 
 /* The most tiles at once that still leave all blocks nearly as much to do. */
-template <typename W, int Planes>
+template <typename W, int Planes, bool One>
 iso_status matmul_few_sized(iso_queue *queue, const char *name, int n_units, int shared_limit,
                             const matmul_few_arguments &a) {
   int tiles = 4;
   for (int fewer = 2; fewer >= (a.has_glu ? 2 : 1); fewer /= 2)
     if (matmul_few_load(a, fewer, n_units) * 100 < matmul_few_load(a, tiles, n_units) * 97)
       tiles = fewer;
-  auto launch = tiles == 4   ? matmul_few_launch<W, 4, Planes>
-                : tiles == 2 ? matmul_few_launch<W, 2, Planes>
-                             : matmul_few_launch<W, 1, Planes>;
+  auto launch = tiles == 4   ? matmul_few_launch<W, 4, Planes, One>
+                : tiles == 2 ? matmul_few_launch<W, 2, Planes, One>
+                             : matmul_few_launch<W, 1, Planes, One>;
   return launch(queue, name, n_units, shared_limit, a);
 }
 
@@ -579,11 +661,12 @@ iso_status matmul_few_run_pair(iso_queue *queue, const char *name, int n_units, 
                               room);
   auto least_of = [](int x, int y) { return x < y ? x : y; };
   a.slab_rows = least_of(a.slab_rows, other.slab_rows);
-  a.depth = least_of(a.depth, other.depth);
   a.n_stages = least_of(a.n_stages, other.n_stages);
   a.batch = least_of(a.batch, other.batch);
   int bytes = shared::bytes(a, n_subgroups), others = other_shared::bytes(a, n_subgroups);
-  return simt_launch_early(queue, name, matmul_few_pair<W, Other>,
+  auto kernel = matmul_few_is_one(a, shared_limit) ? matmul_few_pair<W, Other, true>
+                                                   : matmul_few_pair<W, Other, false>;
+  return simt_launch_early(queue, name, kernel,
                            dim3((unsigned)n_units, (unsigned)matmul_count(a.n_rows, a.slab_rows)),
                            dim3(n_subgroups * 32),
                            (size_t)(bytes > others ? bytes : others) + made_bytes, a, part,
@@ -598,8 +681,10 @@ iso_status matmul_few_run(iso_queue *queue, const char *name, int n_units, int s
     return ISO_OK;
   bool exact = a.x.scheme == ISO_SCHEME_BF16 ||
                (a.x.scheme == ISO_SCHEME_F16 && !__is_same(typename W::value, simt_bf16));
-  return (exact ? matmul_few_sized<W, 1> : matmul_few_sized<W, 2>)(queue, name, n_units,
-                                                                   shared_limit, a);
+  auto sized = matmul_few_is_one(a, shared_limit) ? matmul_few_sized<W, 1, true>
+               : exact                            ? matmul_few_sized<W, 1, false>
+                                                  : matmul_few_sized<W, 2, false>;
+  return sized(queue, name, n_units, shared_limit, a);
 }
 
 #endif

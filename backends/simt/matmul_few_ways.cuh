@@ -210,12 +210,13 @@ template <typename W> struct matmul_few_integers {
       int t = lane % 8 / 2, h = lane % 2;
 #pragma unroll
       for (int c = 0; c < W::unit / 128; c++) {
-        int64_t k = unit * W::unit + c * 128 + lane / 8 * 32 + t * 4 + h * (18 - apart);
+        uint32_t k = (uint32_t)unit * W::unit + c * 128 + lane / 8 * 32 + t * 4 + h * (18 - apart);
+        const uint32_t *at = (const uint32_t *)x + k / 2;
         words[c] = make_uint2(0, 0);
-        if (k < n_columns)
-          words[c].x = *(const uint32_t *)(x + k * 2);
-        if (k + apart < n_columns)
-          words[c].y = *(const uint32_t *)(x + (k + apart) * 2);
+        if (k < (uint32_t)n_columns)
+          words[c].x = at[0];
+        if (k + apart < (uint32_t)n_columns)
+          words[c].y = at[apart / 2];
       }
     }
   };
