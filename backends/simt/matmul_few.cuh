@@ -386,7 +386,8 @@ matmul_few_finish(const matmul_few_arguments &a, const matmul_few_turns &turns,
                                     sum += sums[w * n_rows * shared::partial_row + from];
                                   sum = sum * (1 / shared::way::unit_value) +
                                         (part.bias ? part.bias[to] : 0.0f);
-                                  simt_store(known::scheme(part.y.scheme), part.y.row(first_row + n), to, sum);
+                                  simt_store(known::scheme(part.y.scheme),
+                                             part.y.row(first_row + n), to, sum);
                                   return simt_rounded(known::scheme(part.y.scheme), sum);
     };
     float value = finish(feature);
@@ -666,11 +667,10 @@ iso_status matmul_few_run_pair(iso_queue *queue, const char *name, int n_units, 
   int bytes = shared::bytes(a, n_subgroups), others = other_shared::bytes(a, n_subgroups);
   auto kernel = matmul_few_is_one(a, shared_limit) ? matmul_few_pair<W, Other, true>
                                                    : matmul_few_pair<W, Other, false>;
-  return simt_launch_early(queue, name, kernel,
-                           dim3((unsigned)n_units, (unsigned)matmul_count(a.n_rows, a.slab_rows)),
-                           dim3(n_subgroups * 32),
-                           (size_t)(bytes > others ? bytes : others) + made_bytes, a, part,
-                           n_blocks);
+  return simt_launch_early(
+      queue, name, kernel, dim3((unsigned)n_units, (unsigned)matmul_count(a.n_rows, a.slab_rows)),
+      dim3(n_subgroups * 32), (size_t)(bytes > others ? bytes : others) + made_bytes, a, part,
+      n_blocks);
 }
 
 /* One plane holds 16-bit activations exactly, but for f16 with bf16 weights. */

@@ -221,9 +221,20 @@ template <typename W> struct matmul_few_integers {
     }
   };
 
-  static __device__ __forceinline__ uint32_t bytes_of(const int (&v)[4]) {
-    return __byte_perm(__byte_perm((uint32_t)v[0], (uint32_t)v[2], 0x0040),
-                       __byte_perm((uint32_t)v[1], (uint32_t)v[3], 0x0040), 0x5410);
+  /* 1.5 times 2^23: a number below 2^22 and this have the nearest integer in their last bits. */
+  static constexpr float rounder = 12582912.0f;
+
+  /* The highest bits of the exponent as f32 of the largest of 8 lanes' values in 16 bits, whose
+   * bits order as magnitudes do, NaN above all. */
+  static __device__ __forceinline__ uint32_t largest_exponent(iso_scheme scheme, uint2 words) {
+    uint32_t most = __vmaxu2(words.x & 0x7fff7fffu, words.y & 0x7fff7fffu);
+    most = max(most & 0xffffu, most >> 16);
+#pragma unroll
+    for (int mask = 1; mask < 8; mask *= 2)
+      most = max(most, simt_shuffle_xor(most, mask));
+    if (scheme == ISO_SCHEME_F16)
+      most = __float_as_uint(__half2float(__ushort_as_half((uint16_t)most))) >> 16;
+    return most >> 7;
   }
 
   static __device__ __forceinline__ void fill(iso_scheme scheme, const raw &from, int n, int lane,
@@ -233,29 +244,22 @@ template <typename W> struct matmul_few_integers {
     for (int c = 0; c < W::unit / 128; c++) {
       float v[4];
       simt_load4(scheme, &from.words[c], 0, v);
-      uint32_t largest = 0; /* bits order as magnitudes do, NaN above all */
-#pragma unroll
-      for (int i = 0; i < 4; i++)
-        largest = max(largest, __float_as_uint(v[i]) & 0x7fffffffu);
-#pragma unroll
-      for (int mask = 1; mask < 8; mask *= 2)
-        largest = max(largest, simt_shuffle_xor(largest, mask));
-      uint32_t exponent = max(largest >> 23, 14u);
+      uint32_t exponent = max(largest_exponent(scheme, from.words[c]), 14u);
       float scale = __uint_as_float((267 - exponent) << 23); /* the largest is below 2^14 */
       float inverse = exponent == 255 ? NAN : __uint_as_float((exponent - 13) << 23);
-      int q[4], high[4], low[4];
+      uint32_t q[4]; /* in the lower half, the rounder's bits above it */
 #pragma unroll
-      for (int i = 0; i < 4; i++) {
-        q[i] = __float2int_rn(v[i] * scale);
-        high[i] = q[i] >> 7, low[i] = q[i] & 127;
-      }
+      for (int i = 0; i < 4; i++)
+        q[i] = __float_as_uint(__fmaf_rn(v[i], scale, rounder));
+      uint32_t even = __byte_perm(q[0], q[2], 0x5410), odd = __byte_perm(q[1], q[3], 0x5410);
       int block = c * 4 + lane / 8, t = lane % 8 / 2, h = lane % 2;
       uint8_t *at = row + block / 2 * 128 + t * 16 + block % 2 * 8 + h * 4;
-      *(uint32_t *)at = bytes_of(high);
-      *(uint32_t *)(at + 64) = bytes_of(low);
+      *(uint32_t *)at = __byte_perm(even << 1, odd << 1, 0x7531);
+      *(uint32_t *)(at + 64) = __byte_perm(even, odd, 0x6420) & 0x7f7f7f7fu;
       float *entry = (float *)(row + entry_at + block * entry_bytes);
       if constexpr (W::minimum) {
-        int sum[2] = {q[0] + q[1], q[2] + q[3]};
+        const uint32_t taken = 2 * 0x4b400000u; /* two rounders' bits */
+        int sum[2] = {(int)(q[0] + q[1] - taken), (int)(q[2] + q[3] - taken)};
         if constexpr (subs == 1)
           sum[0] += sum[1];
 #pragma unroll
