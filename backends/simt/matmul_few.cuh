@@ -358,44 +358,38 @@ __device__ __forceinline__ void matmul_few_make_one(const matmul_few_arguments &
   __syncthreads();
 }
 
-/* Adds up the partial sums of `count` groups of this block, from the `done`-th on, and writes y. */
+/* Adds up the partial sums of `count` groups of this block, from the `done`-th on, and writes y. A
+ * thread takes a feature; with glu, gate and up of one are half a subgroup apart. */
 template <typename W, int Tiles, int Planes, bool One>
 __device__ __forceinline__ void
 matmul_few_finish(const matmul_few_arguments &a, const matmul_few_turns &turns,
                   const float *partial, int done, int count, int first_row, int n_rows) {
   typedef matmul_few_shared<W, Tiles, Planes> shared;
   typedef matmul_few_known<One> known;
-  constexpr int half = matmul_few_group<Tiles>::half;
-  int each = (a.has_glu ? half : Tiles) * 16, n_subgroups = known::subgroups();
+  constexpr int half = matmul_few_group<Tiles>::half, each = Tiles * 16;
+  int n_subgroups = known::subgroups();
   for (int at = (int)threadIdx.x; at < count * n_rows * each; at += known::threads()) {
-    int i = at / (n_rows * each), n = at / each % n_rows, feature = at % each;
+    int i = at / (n_rows * each), n = at / each % n_rows, in_group = at % each;
+    int h = a.has_glu ? at / 16 % 2 : in_group >= half * 16;
+    int feature = a.has_glu ? in_group / 32 * 16 + at % 16 : in_group - h * half * 16;
     matmul_few_group<Tiles> tiles;
     tiles.find(a, turns.first + (done + i) * turns.step);
-    const float *sums = partial + (i * n_subgroups * n_rows + n) * shared::partial_row;
-    auto finish = [&](int from) { /* feature of the group */
-                                  int h = from >= half * 16;
-                                  const matmul_few_part &part =
-                                      a.parts[h ? tiles.parts[1] : tiles.parts[0]];
-                                  int to = h ? tiles.first_tiles[1] * 16 + from - half * 16
-                                             : tiles.first_tiles[0] * 16 + from;
-                                  if (to >= part.n_features)
-                                    return 0.0f;
-                                  float sum = 0;
+    const matmul_few_part &part = a.parts[h ? tiles.parts[1] : tiles.parts[0]];
+    int to = (h ? tiles.first_tiles[1] : tiles.first_tiles[0]) * 16 + feature;
+    bool exists = to < part.n_features;
+    const float *sums =
+        partial + (i * n_subgroups * n_rows + n) * shared::partial_row + h * half * 16 + feature;
+    float sum = 0;
 #pragma unroll(One ? MATMUL_FEW_SUBGROUPS : 8)
-                                  for (int w = 0; w < n_subgroups; w++)
-                                    sum += sums[w * n_rows * shared::partial_row + from];
-                                  sum = sum * (1 / shared::way::unit_value) +
-                                        (part.bias ? part.bias[to] : 0.0f);
-                                  simt_store(known::scheme(part.y.scheme),
-                                             part.y.row(first_row + n), to, sum);
-                                  return simt_rounded(known::scheme(part.y.scheme), sum);
-    };
-    float value = finish(feature);
+    for (int w = 0; w < n_subgroups; w++)
+      sum += sums[w * n_rows * shared::partial_row];
+    sum = sum * (1 / shared::way::unit_value) + (part.bias && exists ? part.bias[to] : 0.0f);
+    if (exists)
+      simt_store(known::scheme(part.y.scheme), part.y.row(first_row + n), to, sum);
     if (!a.has_glu)
       continue;
-    float up = finish(half * 16 + feature);
-    int to = tiles.first_tiles[0] * 16 + feature;
-    if (to < a.parts[0].n_features)
+    float value = simt_rounded(known::scheme(part.y.scheme), sum), up = simt_shuffle_xor(value, 16);
+    if (exists && h == 0)
       simt_store(known::scheme(a.glu.scheme), a.glu.row(first_row + n), to,
                  simt_activation(a.activation, value) * up);
   }
