@@ -219,16 +219,8 @@ template <int I, int J> __device__ __forceinline__ __half2 attention_halves(uint
 
 /* The lower or upper two E4M3 codes of a word as f16, exactly. */
 template <bool Upper> __device__ __forceinline__ __half2 attention_e4m3(uint32_t word) {
-  uint32_t bits;
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
-  uint16_t codes = (uint16_t)(Upper ? word >> 16 : word);
-  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(bits) : "h"(codes));
-  return *(__half2 *)&bits;
-#else /* their bits in a half are the number by 2^-8; caches hold no NaN */
-  bits = __byte_perm(word, 0, Upper ? 0x4342 : 0x4140);
-  bits = (bits & 0x00800080u) << 8 | (bits & 0x007f007fu) << 7;
-  return __hmul2(*(__half2 *)&bits, __float2half2_rn(256.0f));
-#endif
+  uint32_t pair = mma_e4m3_pair(Upper ? word >> 16 : word);
+  return *(__half2 *)&pair;
 }
 
 /* Rows of `Dim` 16-bit values in shared memory, cut into chunks of 16 bytes whose places are

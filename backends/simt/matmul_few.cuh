@@ -122,7 +122,7 @@ template <int Tiles> struct matmul_few_group {
  * odd rows swapped so that no two rows meet in a memory bank. */
 template <typename V> struct matmul_plain {
   typedef V value;
-  static constexpr bool packed = false, integers = false;
+  static constexpr bool packed = false, integers = false, float8 = false;
   static constexpr int unit = 128, unit_bytes = 16 * 128 * 2, blocks = 4, sub = 128;
   static constexpr bool odd_pairs_high = false, minimum = false;
   static constexpr int offset = 0;

@@ -28,7 +28,9 @@ template <typename W, int Planes> struct matmul_few_floats {
   static constexpr int block_bytes = Planes * 64, row_bytes = W::blocks * block_bytes + 64;
   static constexpr bool has_sums = W::offset != 0 || W::minimum;
   static constexpr int table_bytes = (1 + (has_sums ? W::unit / W::sub : 0)) * most_rows * 4;
-  static constexpr float unit_value = W::unit_value;
+  /* E4M3 numbers are made halves of the same value, bytes that lie side by side at once. */
+  static constexpr bool float8 = W::float8;
+  static constexpr float unit_value = float8 ? 1 : W::unit_value;
 
   /* A lane's values of one row of x in one unit, as they come from memory: columns 4 lane .. of
    * each 128. Kept until the unit before has been worked on. */
@@ -61,7 +63,8 @@ template <typename W, int Planes> struct matmul_few_floats {
       for (int c = 0; c < W::unit / 128; c++)
         largest = fmaxf(fmaxf(largest, fmaxf(fabsf(v[c][0]), fabsf(v[c][1]))),
                         fmaxf(fabsf(v[c][2]), fabsf(v[c][3])));
-      mma_half_scale(simt_subgroup_reduce(largest, simt_max()), &scale, &inverse);
+      largest = __uint_as_float(mma_subgroup_max(__float_as_uint(largest)));
+      mma_half_scale(largest, &scale, &inverse);
     }
     float odd_scale = W::odd_pairs_high ? scale * 0.0625f : scale, *table = (float *)stage;
     if (lane == 0)
@@ -69,8 +72,9 @@ template <typename W, int Planes> struct matmul_few_floats {
 #pragma unroll
     for (int c = 0; c < W::unit / 128; c++) {
       uint32_t high[2], low[2];
-      mma_split<V>(v[c][0] * scale, v[c][1] * scale, &high[0], &low[0]);
-      mma_split<V>(v[c][2] * odd_scale, v[c][3] * odd_scale, &high[1], &low[1]);
+      constexpr int second = float8 ? 2 : 1, third = 3 - second;
+      mma_split<V>(v[c][0] * scale, v[c][second] * scale, &high[0], &low[0]);
+      mma_split<V>(v[c][third] * odd_scale, v[c][3] * odd_scale, &high[1], &low[1]);
       int block = c * 4 + lane / 8, i = lane % 8;
       uint8_t *at = stage + table_bytes + n * row_bytes + block * block_bytes +
                     (W::packed ? i % 4 * 16 + i / 4 * 8 : i / 2 * 16 + i % 2 * 8);
@@ -96,7 +100,9 @@ template <typename W, int Planes> struct matmul_few_floats {
     /* columns beyond the rows repeat the last one */
     const uint8_t *row = stage + table_bytes + min(g, n_rows - 1) * row_bytes + t * 16;
     float unit_sums[4] = {};
-    if constexpr (W::packed)
+    if constexpr (float8)
+      add_float8(ring, row, lane, unit_sums);
+    else if constexpr (W::packed)
       add_packed(ring, table, row, lane, unit_sums);
     else
       add_plain(ring, row, lane, unit_sums);
@@ -122,6 +128,35 @@ template <typename W, int Planes> struct matmul_few_floats {
         mma_add<V>(unit_sums, second, x.z, x.w);
       }
     }
+  }
+
+  /* A unit is a group, whose scale multiplies the sum of all of its blocks. */
+  static __device__ __forceinline__ void add_float8(const uint8_t *ring, const uint8_t *row,
+                                                    int lane, float (&unit_sums)[4]) {
+    static_assert(!float8 || W::unit == W::block_elements, "one scale a unit");
+    typename W::lane_codes codes = {};
+    float sums[2][4] = {}; /* of blocks by turns, which need not wait for each other */
+#pragma unroll
+    for (int b = 0; b < W::blocks; b++) {
+      uint32_t words[4], left[2][4];
+      W::base_words(ring, lane, b, words);
+#pragma unroll
+      for (int p = 0; p < 4; p++)
+#pragma unroll
+        for (int r = 0; r < 2; r++)
+          left[p / 2][p % 2 * 2 + r] = mma_e4m3_pair(words[r * 2 + p / 2] >> p % 2 * 16);
+#pragma unroll
+      for (int plane = 0; plane < Planes; plane++) {
+        uint4 x = *(const uint4 *)(row + b * block_bytes + plane * 64);
+        mma_add<V>(sums[b % 2], left[0], x.x, x.y);
+        mma_add<V>(sums[b % 2], left[1], x.z, x.w);
+      }
+    }
+    matmul_sub_scales scales;
+    W::scales(ring, lane, 0, 0, codes, &scales);
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+      unit_sums[i] = scales.codes[i / 2] * (sums[0][i] + sums[1][i]);
   }
 
   static __device__ __forceinline__ void add_packed(const uint8_t *ring, const float *table,

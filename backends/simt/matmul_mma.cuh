@@ -101,6 +101,20 @@ template <typename V> __device__ __forceinline__ uint32_t mma_pack(float a, floa
   }
 }
 
+/* Two E4M3 numbers, the lower two bytes, as f16. */
+__device__ __forceinline__ uint32_t mma_e4m3_pair(uint32_t bytes) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+  uint32_t pair;
+  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(pair) : "h"((uint16_t)bytes));
+  return pair;
+#else /* their bits in a half are the number by 2^-8; who has NaN tells it by the scale */
+  uint32_t spread = __byte_perm(bytes, 0, 0x1404);
+  uint32_t bits = (spread & 0x80008000u) | (spread & 0x7f007f00u) >> 1;
+  __half2 pair = __hmul2(*(const __half2 *)&bits, __float2half2_rn(256));
+  return *(const uint32_t *)&pair;
+#endif
+}
+
 /* Two values as the sum of two 16-bit planes: 22 bits of significand in f16, 16 in bf16. */
 template <typename V>
 __device__ __forceinline__ void mma_split(float a, float b, uint32_t *out_high, uint32_t *out_low) {
