@@ -482,7 +482,7 @@ __device__ __forceinline__ void matmul_few_block(const matmul_few_arguments &a,
         for (int tile = 0; tile < Tiles; tile++) {
           mma_copy_wait<shared::depth - 1>();
           __syncwarp();
-          way::unit(ring + slot * W::unit_bytes, stage, n_rows, lane, totals[tile]);
+          way::template unit<One>(ring + slot * W::unit_bytes, stage, n_rows, lane, totals[tile]);
           __syncwarp();
           copy(slot);
           slot = slot + 1 == shared::depth ? 0 : slot + 1;
@@ -494,7 +494,7 @@ __device__ __forceinline__ void matmul_few_block(const matmul_few_arguments &a,
       float *mine = partial + (i * n_subgroups + warp) * n_rows * shared::partial_row;
 #pragma unroll
       for (int tile = 0; tile < Tiles; tile++)
-        way::each(lane, totals[tile], [&](int n, int feature, float sum) {
+        way::template each<One>(lane, totals[tile], [&](int n, int feature, float sum) {
           if (n < n_rows)
             mine[n * shared::partial_row + tile * 16 + feature] = sum;
         });

@@ -93,6 +93,7 @@ template <typename W, int Planes> struct matmul_few_floats {
     }
   }
 
+  template <bool One>
   static __device__ __forceinline__ void unit(const uint8_t *ring, const uint8_t *stage, int n_rows,
                                               int lane, float (&totals)[sums]) {
     const float *table = (const float *)stage;
@@ -206,7 +207,7 @@ template <typename W, int Planes> struct matmul_few_floats {
   }
 
   /* f(row of x, feature of the tile, sum) */
-  template <typename F>
+  template <bool One, typename F>
   static __device__ __forceinline__ void each(int lane, const float (&totals)[sums], F f) {
 #pragma unroll
     for (int i = 0; i < sums; i++)
@@ -311,9 +312,12 @@ template <typename W> struct matmul_few_integers {
     }
   }
 
+  template <bool One>
   static __device__ __forceinline__ void unit(const uint8_t *ring, const uint8_t *stage, int n_rows,
                                               int lane, float (&totals)[sums]) {
-    if (n_rows <= rows_each)
+    if constexpr (One)
+      add_one(ring, stage, lane, totals);
+    else if (n_rows <= rows_each)
       add<1>(ring, stage, n_rows, lane, totals);
     else
       add<products>(ring, stage, n_rows, lane, totals);
@@ -331,6 +335,56 @@ template <typename W> struct matmul_few_integers {
     } else {
       float2 v = *(const float2 *)(entries + b * 4);
       out[0] = make_float2(0, v.x), out[1] = make_float2(0, v.y);
+    }
+  }
+
+  /* One row: the columns that more rows would have are of its other blocks. Of rows_each blocks,
+   * which follow one another into the same sums, each is met by columns of its own and by zeros in
+   * the others, so that a lane has the sums of one of them, and one scale for all. */
+  static __device__ __forceinline__ void add_one(const uint8_t *ring, const uint8_t *stage,
+                                                 int lane, float (&totals)[sums]) {
+    int g = lane / 4, t = lane % 4, sub = t % subs, mine = t / subs; /* of the sums */
+    int column = g / (2 * subs);                                     /* of x */
+    uint32_t mask = subs == 1 ? 0xffffffffu : g / 2 % 2 ? 0xff00ff00u : 0x00ff00ffu;
+    const uint8_t *row = stage + column / 2 * 128 + g % 2 * 64 + t * 16 + column % 2 * 8;
+    const uint8_t *entries = stage + entry_at + mine * entry_bytes + (W::minimum ? sub * 8 : 0);
+    typename W::lane_codes codes;
+    W::open(ring, lane, &codes);
+    float of_codes[2] = {}, of_minimums[2] = {};
+#pragma unroll
+    for (int b = 0; b < W::blocks; b += rows_each) {
+      uint2 x = *(const uint2 *)(row + b / 2 * 128);
+      x.x &= mask, x.y &= mask;
+      int found[4] = {};
+#pragma unroll
+      for (int i = 0; i < rows_each; i++) {
+        uint32_t words[4], left[4];
+        W::base_words(ring, lane, b + i, words);
+#pragma unroll
+        for (int r = 0; r < 4; r++)
+          left[r] = W::quad(words, codes, b + i, r % 2, r / 2);
+        mma_add_integers<(W::offset > 0)>(found, left, column == i ? x.x : 0,
+                                          column == i ? x.y : 0);
+      }
+      matmul_sub_scales scales;
+      W::template scales<!late>(ring, lane, b + mine, sub, codes, &scales);
+      float2 of_x = make_float2(0, 0); /* the sum of values, what undoes the scale */
+      if constexpr (W::minimum)
+        of_x = *(const float2 *)(entries + b * entry_bytes);
+      else
+        of_x.y = *(const float *)(entries + b * entry_bytes);
+#pragma unroll
+      for (int r = 0; r < 2; r++) {
+        of_codes[r] += (float)(found[2 * r] * 128 + found[2 * r + 1]) * (scales.codes[r] * of_x.y);
+        if constexpr (W::minimum)
+          of_minimums[r] += scales.add[r] * of_x.x;
+      }
+    }
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+      totals[r] += late ? codes.super[r][0] * of_codes[r] : of_codes[r];
+      if constexpr (W::minimum)
+        totals[r] += late ? codes.super[r][1] * of_minimums[r] : of_minimums[r];
     }
   }
 
@@ -393,18 +447,20 @@ template <typename W> struct matmul_few_integers {
       }
   }
 
-  template <typename F>
+  template <bool One, typename F>
   static __device__ __forceinline__ void each(int lane, const float (&totals)[sums], F f) {
     int g = lane / 4, t = lane % 4;
 #pragma unroll
-    for (int c = 0; c < products; c++)
+    for (int c = 0; c < (One ? 1 : products); c++)
 #pragma unroll
       for (int r = 0; r < 2; r++) {
         float sum = totals[2 * c + r];
-        if constexpr (subs == 2)
+        if constexpr (One || subs == 2)
           sum += simt_shuffle_xor(sum, 1);
-        if (t % subs == 0)
-          f(c * rows_each + t / subs, g + r * 8, sum);
+        if constexpr (One)
+          sum += simt_shuffle_xor(sum, 2);
+        if (t % (One ? 4 : subs) == 0)
+          f(One ? 0 : c * rows_each + t / subs, g + r * 8, sum);
       }
   }
 };
