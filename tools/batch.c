@@ -354,11 +354,14 @@ iso_status iso_command_batch(iso_options *options, int *out_exit) {
   }
   if (status == ISO_OK && (iso_tool_interrupted() || self->n_failed > 0))
     *out_exit = 1;
-  /* What is under way ends here, with events into the ring. */
+  /* What is under way ends here, with events into the ring, whose sentences are not the command's.
+   */
+  char reason[1024];
+  snprintf(reason, sizeof reason, "%s", iso_status_message());
   iso_engine_destroy(engine);
   if (self)
     close_all(self);
   iso_model_close(draft);
   iso_model_close(model);
-  return status;
+  return status == ISO_OK ? ISO_OK : iso_fail(status, "%s", reason);
 }

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import resource
 import signal
 import subprocess
 import tempfile
@@ -135,6 +136,16 @@ class Batch(unittest.TestCase):
             printed = isomer.run("batch", self.model, source, *self.OPTIONS, "-o", path).stdout
             self.assertEqual(json.loads(printed)["text"], text)
         isomer.run("batch", self.model, source, *self.OPTIONS, "-o", "/dev/null")
+
+    def test_output_that_fills_the_disk(self):
+        def limit():
+            resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+        output = self.work / "full.out"
+        self.batch([{"prompt": f"{i}", "ignore_end": True, "max_tokens": 20} for i in range(400)])
+        done = isomer.run("batch", self.model, self.work / "in.jsonl", *self.OPTIONS, "-o", output, code=1,
+                          preexec_fn=limit, restore_signals=False)
+        self.assertIn("cannot write the answers: File too large", done.stderr)
+        output.unlink()
 
     def test_interrupt_leaves_whole_lines(self):
         source, output = self.work / "long.jsonl", self.work / "long.out"
