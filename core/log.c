@@ -16,24 +16,30 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static iso_log_sink current_sink;
 static void *sink_context;
 
-static int level_from_environment(void) {
-  const char *text = getenv("ISOMER_LOG");
+static int level_of(const char *text, bool *out_known) {
+  *out_known = true;
   if (!text || !*text)
     return ISO_LOG_NOTICE;
   for (int i = 0; i < LEVEL_COUNT; i++)
     if (strcmp(text, level_names[i]) == 0)
       return i;
-  return strcmp(text, "quiet") == 0 ? LEVEL_QUIET : ISO_LOG_NOTICE;
+  *out_known = strcmp(text, "quiet") == 0;
+  return *out_known ? LEVEL_QUIET : ISO_LOG_NOTICE;
 }
 
 static int get_level(void) {
   int level = atomic_load_explicit(&shown_level, memory_order_relaxed);
   if (level == LEVEL_UNREAD) {
     /* Threads that race here read the same variable and store the same level. */
-    level = level_from_environment();
+    const char *text = getenv("ISOMER_LOG");
+    bool known;
+    level = level_of(text, &known);
     int unread = LEVEL_UNREAD;
     if (!atomic_compare_exchange_strong(&shown_level, &unread, level))
       level = unread;
+    else if (!known)
+      iso_log(ISO_LOG_WARNING, "ISOMER_LOG=%s is none of error, warning, notice, debug and quiet",
+              text);
   }
   return level;
 }

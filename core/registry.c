@@ -5,6 +5,7 @@
 #include "core/printer.h"
 #include <dirent.h>
 #include <dlfcn.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -120,8 +121,10 @@ static iso_status load_found(iso_registry *registry, const char *folder, const c
 static iso_status load_folder(iso_registry *registry, const char *folder) {
   struct dirent **files;
   int n = scandir(folder, &files, NULL, alphasort);
-  if (n < 0)
-    return ISO_OK; /* a folder that is not there holds no backends */
+  if (n < 0) { /* a folder that is not there holds no backends */
+    iso_log(ISO_LOG_WARNING, "no backends from the folder %s: %s", folder, strerror(errno));
+    return ISO_OK;
+  }
   iso_status status = ISO_OK;
   for (int i = 0; i < n; i++) {
     if (status == ISO_OK)

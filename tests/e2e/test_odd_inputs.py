@@ -105,6 +105,12 @@ class OddInputs(unittest.TestCase):
         self.refused(run("run", model, "-p", "a", "-s", str(1 << 63)), "from 0 to 2^63 - 1, not")
         self.refused(run("run", model, "-p", "a", "--split", "3"), "gives 3 layers, the model has 2")
 
+    def test_environment_that_means_nothing(self):
+        for name, value in (("ISOMER_LOG", "loud"), ("ISOMER_BACKEND_PATH", "/nowhere")):
+            done = run("run", tiny_model(), "-p", "a", "--raw", "-n", "1", env=dict(os.environ, **{name: value}))
+            self.assertEqual(done.returncode, 0, done)
+            self.assertEqual(done.stderr.decode().count(value), 1, done)
+
     def test_output_that_nobody_takes(self):
         for arguments in (["--help"], ["--version"], ["help", "--man"], ["run", "--help"], ["inspect", tiny_model()],
                           ["tokenize", tiny_model(), "-p", "a"], ["devices"], ["run", tiny_model(), "-p", "a", "-n", "2", "--raw"]):
