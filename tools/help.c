@@ -45,9 +45,10 @@ static void print_command_help(iso_command command) {
     const iso_option_row *option = &iso_option_rows[i];
     if (!(option->commands >> command & 1))
       continue;
-    char head[96], help[512];
+    char head[96], help[640];
     int used = format_option(option, head, sizeof head);
-    snprintf(help, sizeof help, "%s%s%s%s", option->help, option->default_value ? " (default " : "",
+    snprintf(help, sizeof help, "%s%s%s%s%s%s", option->help, option->alias ? "; also --" : "",
+             option->alias ? option->alias : "", option->default_value ? " (default " : "",
              option->default_value ? option->default_value : "", option->default_value ? ")" : "");
     printf("  %s", head);
     if (used + 2 >= OPTION_COLUMN)

@@ -10,6 +10,9 @@ import sys
 ISOMER = sys.argv[1]
 TABLE = pathlib.Path(__file__).resolve().parent.parent.parent / "tools/commands.def"
 ROWS = re.findall(r'^ISO_COMMAND\((\w+), \w+, "(.*?)",', TABLE.read_text(), re.M)
+OPTIONS = re.findall(r"^ISO_OPTION\(\w+, \w+, [^,]+, \"([\w-]+)\", (?:NULL|\"([\w-]+)\"),",
+                     (TABLE.parent / "options.def").read_text(), re.M)
+ALIASES = {option: {alias for name, alias in OPTIONS if name == option} for option, _ in OPTIONS}
 COMMANDS = [name for name, _ in ROWS]
 
 
@@ -29,6 +32,11 @@ def main():
         done = run(command, "--help")
         assert done.returncode == 0 and f"isomer {command}" in done.stdout, (command, done)
         assert max(map(len, done.stdout.splitlines())) <= 100, command
+        pages = ["".join(page.replace("\\-", "-").split()) for page in (done.stdout, run("help", "--man", command).stdout)]
+        for option in re.findall(r"^  (?:-\w, |    )--([\w-]+)", done.stdout, re.M):
+            (alias,) = ALIASES[option]
+            for page in pages:
+                assert f"--{option}" in page and (not alias or f";also--{alias}" in page), (command, option)
         done = run(command, "--no-such-option")
         assert done.returncode == 2 and done.stderr.count("\n") == 1, (command, done)
     for command, words in ROWS:
