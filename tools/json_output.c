@@ -1,10 +1,26 @@
 #include "tools/json_output.h"
 
+#include "models/tokenizer/text.h"
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Of the process, as standard output is. */
 static enum { NOTHING, ARRAY, WHOLE } printed;
+
+/* Names in files and of files may be any bytes; JSON is UTF-8. */
+static void write_text(const char *text) {
+  for (size_t left = strlen(text); left > 0;) {
+    bool cut;
+    size_t good = iso_utf8_valid_prefix(text, left);
+    fwrite(text, 1, good, stdout);
+    size_t bad = good < left ? iso_utf8_ill_formed(text + good, left - good, &cut) : 0;
+    if (bad > 0)
+      fputs("\xEF\xBF\xBD", stdout); /* U+FFFD */
+    text += good + bad;
+    left -= good + bad;
+  }
+}
 
 /* Frees `root`. */
 static iso_status print(cJSON *root, const char *before, const char *after) {
@@ -12,7 +28,9 @@ static iso_status print(cJSON *root, const char *before, const char *after) {
   cJSON_Delete(root);
   if (!text)
     return iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory for the JSON text");
-  printf("%s%s%s", before, text, after);
+  fputs(before, stdout);
+  write_text(text);
+  fputs(after, stdout);
   free(text);
   return ISO_OK;
 }

@@ -62,6 +62,8 @@ class OddInputs(unittest.TestCase):
         shutil.copy(tiny_model(), path)
         done = run("run", path, "-n", "2", "-p", b"\xff\xc3", "--raw")
         self.assertEqual(done.returncode, 0, done)
+        for arguments in (("bench", path, "-p", "1", "-n", "0", "-r", "1"), ("inspect", path + b"\xe2\x82")):
+            self.assertIn("\ufffd", json.dumps(json.loads(run(*arguments, "--json").stdout.decode()), ensure_ascii=False))
         with Server(model=path) as server:
             server.post("/v1/completions", {"prompt": "a", "max_tokens": 2})
             self.assertIn("\ufffd", server.get("/v1/models"))
