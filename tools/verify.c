@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { DEFAULT_ROWS = 64, DEFAULT_OUTPUT = 32, DEFAULT_IDS = 40, MOST_ROWS = 4096 };
@@ -235,7 +236,19 @@ static iso_status open_judge(verification *v, bool has_text) {
   return ISO_OK;
 }
 
+/* A trace takes the place of what is there: never of the model. */
+static iso_status check_record(const iso_options *options) {
+  struct stat model, record;
+  bool is_model = options->record && stat(options->model, &model) == 0 &&
+                  stat(options->record, &record) == 0 && model.st_dev == record.st_dev &&
+                  model.st_ino == record.st_ino;
+  return is_model ? iso_fail(ISO_ERROR_INVALID_ARGUMENT, "--record %s is the model itself",
+                             options->record)
+                  : ISO_OK;
+}
+
 static iso_status verify(verification *v, bool has_text) {
+  ISO_TRY(check_record(v->options));
   ISO_TRY(iso_tool_need_one_adapter(v->options));
   ISO_TRY(iso_tool_open_adapters(v->model, v->options, &v->adapters));
   v->prompt.adapters = &v->adapters;

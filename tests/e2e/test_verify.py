@@ -130,6 +130,17 @@ class Traces(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.path = os.path.join(folder.name, "trace")
 
+    def test_the_model_is_no_place_for_a_trace(self):
+        model = self.path + ".gguf"
+        isomer.run("synth", "tiny-llama", model)
+        with open(model, "rb") as file:
+            before = file.read()
+        done = isomer.run("verify", model, "--devices", "host", "--record", model, code=2)
+        self.assertIn("is the model itself", done.stderr)
+        with open(model, "rb") as file:
+            self.assertEqual(file.read(), before)
+        os.unlink(model)
+
     def test_recorded_here_judged_there(self):
         verify(LLAMA, "--devices", "host", "--record", self.path, "-n", 5)
         found = verify(LLAMA, "--devices", "cpu", "--against", self.path)
