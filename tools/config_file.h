@@ -18,6 +18,9 @@ typedef struct iso_config_file {
 ISO_MUST_CHECK iso_status iso_config_file_apply(iso_command command, iso_options *options,
                                                 iso_config_file *out_file);
 void iso_config_file_destroy(iso_config_file *file);
+/* What stands for a key where options are printed; no key, so that a file made of what was printed
+ * does not let in whoever has read this. */
+#define ISO_CONFIG_NOT_SHOWN "(not shown)"
 /* All options in force, as a file that could be given back; keys are not shown. */
 void iso_config_print(iso_command command, const iso_options *options, FILE *stream);
 

@@ -49,9 +49,13 @@ static iso_status read_keys(serving *self) {
       return iso_fail(ISO_ERROR_LIMIT, "more than %d API keys", MAX_KEYS);
     self->keys[self->n_keys++] = line;
   }
-  for (int i = 0; i < self->n_keys; i++)
+  for (int i = 0; i < self->n_keys; i++) {
     if (!*self->keys[i])
       return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "an API key is empty");
+    if (strcmp(self->keys[i], ISO_CONFIG_NOT_SHOWN) == 0)
+      return iso_fail(ISO_ERROR_INVALID_ARGUMENT,
+                      "\"" ISO_CONFIG_NOT_SHOWN "\" stands for an API key: write the key itself");
+  }
   if (options->api_key_file && self->n_keys == options->api_key.n)
     return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "%s holds no API key", options->api_key_file);
   return ISO_OK;

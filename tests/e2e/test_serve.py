@@ -502,6 +502,11 @@ class Life(unittest.TestCase):
                 self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
                 self.assertIn(words, done.stderr)
                 self.assertIn(config.name, done.stderr)
+            write({"api-key": shown["api-key"]})  # what anyone can read is no key
+            done = subprocess.run([isomer.BINARY, "serve", tiny_model(), "--config", config.name],
+                                  capture_output=True, text=True, timeout=60)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn("key itself", done.stderr)
 
     def test_port_taken_is_said_before_loading(self):
         with socket.socket() as taken:
