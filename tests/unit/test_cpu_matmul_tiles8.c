@@ -29,6 +29,9 @@ static void every_scheme_is_right(void **state) {
     check_matmul("matmul.tile8.amx", 8, scheme, 32, 16, super ? 256 : 64, rounding);
     check_matmul("matmul.tile8.amx", 8, scheme, 33, 131, super ? 768 : 704, rounding);
     check_matmul("matmul.tile8.amx", 8, scheme, 289, 64, 1024, rounding);
+    /* More elements than are multiplied before sums are put aside. */
+    check_matmul("matmul.tile8.amx", 8, scheme, 79, 83, super ? 2304 : 2112, rounding);
+    check_matmul("matmul.tile8.amx", 8, scheme, 32, 192, 4096, rounding);
     /* So many columns that a call of the kernel has all rows. */
     check_matmul("matmul.tile8.amx", 8, scheme, 80, 1024, super ? 256 : 192, rounding);
   }
@@ -40,6 +43,7 @@ static void bf16_rows_are_those_of_f32(void **state) {
   for (int i = 0; can_run && i < 3; i++) {
     check_bf16_rows("matmul.tile8.amx", 8, schemes[i], 33, 131, 768);
     check_bf16_rows("matmul.tile8.amx", 8, schemes[i], 48, 128, 256);
+    check_bf16_rows("matmul.tile8.amx", 8, schemes[i], 100, 64, 4352);
   }
   /* So many results that they are streamed. */
   if (can_run)

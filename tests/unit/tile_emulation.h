@@ -72,4 +72,16 @@ static inline void tile_dot_int8(int sums, int a, int b) {
   }
 }
 
+static inline void tile_dot_mixed(int sums, int a, int b) {
+  for (int row = 0; row < 16; row++)
+    for (int column = 0; column < 16; column++) {
+      int32_t sum;
+      memcpy(&sum, emulated_tiles[sums].rows[row] + 4 * column, sizeof sum);
+      for (int k = 0; k < 64 && emulated_tiles_ready; k++)
+        sum += (int8_t)emulated_tiles[a].rows[row][k] *
+               emulated_tiles[b].rows[k / 4][4 * column + k % 4];
+      memcpy(emulated_tiles[sums].rows[row] + 4 * column, &sum, sizeof sum);
+    }
+}
+
 #endif

@@ -7,8 +7,10 @@
 /* Most activation rows that one expanded stretch is used for, and the least worth expanding. */
 #define MAX_CHUNK_ROWS 512
 #define MIN_CHUNK_ROWS 32
-/* Items a thread should get at least, so that threads end together. */
+/* Items a thread should get at least, so that threads end together; and where each decodes all of
+ * its weights first, which those that share columns do again. */
 #define ITEMS_PER_THREAD 8
+#define SPAN_ITEMS_PER_THREAD 4
 /* Weight bytes that are worth waking one more thread for, and those of an item with one row. With
  * more an item takes longer and may be smaller, down to that share. */
 #define BYTES_PER_THREAD (INT64_C(16) << 10)
@@ -45,26 +47,38 @@ static uint64_t activation_bytes(const iso_product_kernel *kernel, int64_t rows,
          (uint64_t)used * 3 * ISO_CPU_ALIGNMENT;
 }
 
-/* Groups of an item at most, of more than a few rows. */
-static int64_t item_groups_of(const iso_product_kernel *kernel) {
-  return (int64_t)kernel->tile_groups * (kernel->item_tiles ? kernel->item_tiles : 1);
+/* Whether the sums of an item wait for a second span of elements. */
+static bool has_spans(const iso_product_kernel *kernel, const iso_packed_shape *shape) {
+  return kernel->span_elements && shape->elements > kernel->span_elements;
 }
 
-/* Expanded tiles: one, or one that is multiplied, one that is made, and scratch of that. */
-static uint64_t tile_memory(const iso_product_kernel *kernel) {
+/* Groups of an item at most, of more than a few rows. Tiles go together where that keeps
+ * activations near. */
+static int64_t item_groups_of(const iso_product_kernel *kernel, const iso_packed_shape *shape) {
+  bool together = kernel->item_tiles && (!kernel->span_elements || has_spans(kernel, shape));
+  return (int64_t)kernel->tile_groups * (together ? kernel->item_tiles : 1);
+}
+
+/* Expanded tiles: one, with all its stretches of a span; or one that is multiplied, one that is
+ * made, and scratch of that. */
+static uint64_t tile_memory(const iso_product_kernel *kernel, int64_t elements) {
   uint64_t tile = aligned(kernel->tile_bytes);
+  if (kernel->span_elements)
+    return tile * (uint64_t)parts(least(elements, kernel->span_elements), kernel->stretch_elements);
   return kernel->advance ? 2 * tile + aligned(kernel->scratch_bytes) : tile;
 }
 
 static scratch_layout scratch_of(const iso_product_kernel *kernel, const iso_packed_shape *shape,
                                  int64_t rows, int64_t n_segments) {
   scratch_layout layout = {.activations = aligned((uint64_t)shape->elements * sizeof(float))};
-  int64_t width = item_groups_of(kernel) * shape->group_rows;
+  int64_t width = item_groups_of(kernel, shape) * shape->group_rows;
   int64_t own_rows = least(rows, most(1, PRIVATE_ELEMENTS / most(1, shape->elements)));
-  int64_t chunk = parts(least(rows, MAX_CHUNK_ROWS), kernel->panel_rows) * kernel->panel_rows;
+  int64_t most_rows =
+      kernel->span_elements && !has_spans(kernel, shape) ? kernel->call_rows : MAX_CHUNK_ROWS;
+  int64_t chunk = parts(least(rows, most_rows), kernel->panel_rows) * kernel->panel_rows;
   layout.tile =
       layout.activations + activation_bytes(kernel, own_rows, shape->elements, n_segments);
-  layout.sums = layout.tile + tile_memory(kernel);
+  layout.sums = layout.tile + tile_memory(kernel, shape->elements);
   layout.total = layout.sums + (uint64_t)(chunk * width) * sizeof(float);
   return layout;
 }
@@ -273,7 +287,8 @@ static uint8_t *results_at(const item_work *item, item_place place, int64_t row,
   call->out_is_bf16 = y->scheme == ISO_SCHEME_BF16;
   bool last = place.k + call->count == product->shape.elements;
   bool dense = n == 2 || (n == 3 && y->strides[0] == y->dims[1] * y->strides[1]);
-  if (!product->kernel->advance || !last || !dense || product->bias || product->y_rows ||
+  bool can_store = product->kernel->advance || product->kernel->span_elements;
+  if (!can_store || !last || !dense || product->bias || product->y_rows ||
       first + width > product->shape.rows || !(call->out_is_bf16 || y->scheme == ISO_SCHEME_F32))
     return NULL;
   call->out_stride = y->strides[n - 2];
@@ -355,6 +370,84 @@ static void run_ahead(const item_work *item, float *sums, int64_t tile_sums) {
   }
 }
 
+/* Elements of a span, from `k` on. */
+static int64_t span_at(const item_work *item, int64_t k) {
+  const iso_product *product = product_of(item);
+  return least(product->kernel->span_elements, product->shape.elements - k);
+}
+
+/* The codes of the tile after a place, or perhaps of this thread's next item. */
+static iso_near near_of(const item_work *item, item_place place) {
+  const iso_product *product = product_of(item);
+  const iso_packed_shape *shape = &product->shape;
+  place.group += product->kernel->tile_groups;
+  if (place.group >= item->group_end) {
+    place = (item_place){item->group, place.k + product->kernel->span_elements};
+    if (place.k >= shape->elements) {
+      int64_t width = item->group_end - item->group;
+      place = (item_place){item->group + width * iso_cpu_pool_size(item->worker->job->pool), 0};
+    }
+  }
+  if (place.group >= shape->groups)
+    return (iso_near){0};
+  return (iso_near){
+      .codes = codes_at(item, place),
+      .group_bytes = shape->group_bytes,
+      .bytes = iso_packed_step_offset(shape, span_at(item, place.k) / shape->block_elements),
+      .n_groups = groups_at(item, place)};
+}
+
+static int64_t near_lines(const iso_near *near) {
+  int64_t lines = parts((int64_t)near->bytes, 64);
+  return (near->n_groups - near->group) * lines - (int64_t)near->at / 64;
+}
+
+/* All stretches of a tile over a span. */
+static void expand_span(const item_work *item, item_place place, uint8_t *tile) {
+  const iso_product *product = product_of(item);
+  const iso_product_kernel *kernel = product->kernel;
+  const iso_packed_shape *shape = &product->shape;
+  int64_t end = place.k + span_at(item, place.k);
+  for (int64_t i = 0; i < groups_at(item, place); i++) {
+    const uint8_t *group = item->segment->weight + (uint64_t)(place.group + i) * shape->group_bytes;
+    uint8_t *out = tile + (uint64_t)i * kernel->stretch_stride;
+    for (int64_t k = place.k; k < end; k += kernel->stretch_elements, out += kernel->tile_bytes)
+      kernel->expand(group, k, least(kernel->stretch_elements, end - k), out);
+  }
+}
+
+/* A span of a tile times all rows, at most call_rows at a time. The sums of all are kept only where
+ * another span follows. */
+static void run_span(const item_work *item, item_place place, const uint8_t *tile, float *sums) {
+  const iso_product *product = product_of(item);
+  const iso_product_kernel *kernel = product->kernel;
+  const iso_packed_shape *shape = &product->shape;
+  int64_t width = kernel->tile_groups * shape->group_rows, stretch = kernel->stretch_elements;
+  iso_near near = near_of(item, place);
+  iso_panel panels[ISO_MAX_SPAN_STRETCHES];
+  iso_product_call call = {.stretches = tile, .stride = kernel->stretch_stride, .near = &near};
+  call.n_groups = groups_at(item, place);
+  call.count = span_at(item, place.k);
+  call.first = place.k == 0;
+  call.panel = panels;
+  bool keeps = has_spans(kernel, shape);
+  for (int64_t at = item->row; at < item->row_end; at += kernel->call_rows) {
+    int64_t count = least(kernel->call_rows, item->row_end - at);
+    near.lines = parts(near_lines(&near), parts(item->row_end - at, kernel->call_rows));
+    for (int64_t k = 0; k < call.count; k += stretch) {
+      panels[k / stretch] = iso_activations_panel(kernel, &item->activations, at, place.k + k);
+      panels[k / stretch].rows = parts(count, kernel->panel_rows) * kernel->panel_rows;
+    }
+    call.sums = sums + (keeps ? (at - item->row) * width : 0);
+    call.out = results_at(item, place, at, &call);
+    call.out_rows = count;
+    kernel->many(&call);
+    for (int64_t r = 0; !call.out && place.k + call.count == shape->elements && r < count; r++)
+      store_row(product, item->segment->first + at + r, place.group * shape->group_rows, width,
+                call.sums + r * width);
+  }
+}
+
 /* Groups [group, group_end) times rows [row, row_end) of a segment. */
 static void run_many(const product_worker *worker, const iso_product_segment *segment, int64_t row,
                      int64_t row_end, int64_t group, int64_t group_end) {
@@ -369,6 +462,15 @@ static void run_many(const product_worker *worker, const iso_product_segment *se
                     group,  group_end};
   if (kernel->advance) {
     run_ahead(&item, sums, tile_sums);
+    return;
+  }
+  if (kernel->span_elements) {
+    for (item_place place = {group, 0}; place.k < shape->elements; place.k += kernel->span_elements)
+      for (place.group = group; place.group < group_end; place.group += kernel->tile_groups) {
+        expand_span(&item, place, tile);
+        run_span(&item, place, tile,
+                 sums + (place.group - group) / kernel->tile_groups * tile_sums);
+      }
     return;
   }
   for (item_place place = {group, 0}; place.k < shape->elements;
@@ -402,7 +504,7 @@ static void cut_segment(const iso_product *product, iso_product_segment *segment
           most(NARROW_PANELS, parts(panels, items_wanted)) * parts(segment->rows, panels);
   } else {
     int64_t chunks = parts(segment->rows, MAX_CHUNK_ROWS);
-    segment->item_groups = item_groups_of(product->kernel);
+    segment->item_groups = item_groups_of(product->kernel, shape);
     while (segment->item_groups > product->kernel->tile_groups &&
            parts(shape->groups, segment->item_groups) * chunks < items_wanted)
       segment->item_groups -= product->kernel->tile_groups;
@@ -424,11 +526,12 @@ static uint32_t plan_items(product_job *job, iso_product *product) {
     work += shape->groups * group_bytes * parts(product->segments[s].rows, 4);
     used += product->segments[s].rows > 0;
   }
+  int64_t items = product->kernel->span_elements ? SPAN_ITEMS_PER_THREAD : ITEMS_PER_THREAD;
   uint32_t n_threads = iso_cpu_threads_for(job->pool, work, BYTES_PER_THREAD);
   uint64_t offset = 0;
   for (int64_t s = 0; s < product->n_segments; s++) {
     iso_product_segment *segment = &product->segments[s];
-    cut_segment(product, segment, most(1, (int64_t)n_threads * ITEMS_PER_THREAD / most(1, used)));
+    cut_segment(product, segment, most(1, (int64_t)n_threads * items / most(1, used)));
     segment->activation_offset = offset;
     offset += iso_activations_bytes(product->kernel, segment->rows, shape->elements);
     segment->first_item = job->n_items;

@@ -30,13 +30,16 @@
  * stretch: the order in which a tile uses them. Where rows are few, one stretch is all.
  *
  * A kernel that is so fast that all panels would have to come from the third-level cache for each
- * tile lets several tiles use a stretch of them, from the second level, before the next. */
+ * tile lets several tiles use a stretch of them, from the second level, before the next; or it
+ * takes a span of stretches at a time, which are all expanded before its rows are multiplied. */
 #ifndef ISOMER_BACKENDS_CPU_MATMUL_PRODUCT_H
 #define ISOMER_BACKENDS_CPU_MATMUL_PRODUCT_H
 
 #include "backends/cpu/matmul/packed.h"
 
 #define ISO_MAX_PANEL_ROWS 32
+/* Stretches of a span. */
+#define ISO_MAX_SPAN_STRETCHES 16
 /* Elements of an activation that share a scale. */
 #define ISO_ACTIVATION_BLOCK 32
 /* A quantized activation is high * 2^7 + low, high within +-127 and low in -64 .. 63. */
@@ -99,24 +102,35 @@ typedef struct iso_ahead {
 /* Does the next `units` units, or what is left. */
 typedef void (*iso_product_advance)(iso_ahead *ahead, int64_t units);
 
+/* Packed codes that are expanded next: lines to bring near meanwhile, group by group. */
+typedef struct iso_near {
+  const uint8_t *codes;        /* of the first group, `group_bytes` from those of the next */
+  uint64_t group_bytes, bytes; /* of a group, of which so many are asked for */
+  int64_t n_groups;
+  int64_t lines; /* to ask for in a call */
+  int64_t group; /* done */
+  uint64_t at;   /* of the next group */
+} iso_near;
+
 /* A panel, or with call_rows as many as those rows at most, one after the other, times a tile of up
  * to tile_groups stretches, over `count` elements. */
 typedef struct iso_product_call {
   const uint8_t *stretches;
   uint64_t stride; /* bytes from one to the next */
   int64_t n_groups, count;
-  const iso_panel *panel;
-  bool first; /* stretch of the row: sums start from zero */
+  const iso_panel *panel; /* with span_elements one of each stretch, of the same rows */
+  bool first;             /* stretch of the row: sums start from zero */
   /* sums[r * tile_groups * group_rows + i] of row r and row i of the tile: what was summed up, to
    * which this is added. Columns past n_groups may get anything. */
   float *sums;
-  /* Kernels with `advance`: where the sums go instead, after the last stretch; NULL for nowhere.
-   * `out_rows` rows of f32 or bf16, `out_stride` bytes from each other; in lines of 64 bytes that
-   * should not stay in caches. */
+  /* Kernels with `advance` or span_elements: where the sums go instead, after the last stretch;
+   * NULL for nowhere. `out_rows` rows of f32 or bf16, `out_stride` bytes from each other; in lines
+   * of 64 bytes that should not stay in caches. */
   uint8_t *out;
   int64_t out_rows, out_stride;
   bool out_is_bf16, out_is_streamed;
   iso_ahead *ahead; /* what to do meanwhile; NULL for nothing */
+  iso_near *near;   /* with span_elements: what to bring near; NULL for nothing */
 } iso_product_call;
 
 typedef void (*iso_product_many)(const iso_product_call *call);
@@ -126,6 +140,7 @@ struct iso_product_kernel {
   uint32_t few_panel_rows;   /* of `few`, at most; at most that too */
   bool whole_panels;         /* the last panel has room for panel_rows too */
   uint32_t call_rows;        /* rows, whole panels, that `many` takes at a time; 0: panel_rows */
+  uint32_t span_elements;    /* whole stretches that `many` takes at a time; 0: one stretch */
   uint32_t value_bytes;      /* of an activation: 1 or 2 of quantized ones, 4 of f32 */
   uint32_t sub_shift;        /* quantized: 2^this elements share a correction, 4 or 5; else 0 */
   int32_t offset;            /* quantized: what codes are stored plus; 0 where `minimum` */
@@ -144,7 +159,8 @@ struct iso_product_kernel {
   iso_product_prepare prepare_few;       /* for `few`, where it wants another form; or NULL */
   iso_product_prepare_bf16 prepare_bf16; /* of bf16 values; NULL: by way of f32 */
   iso_product_few few;
-  /* How a stretch is decoded: by `expand` before it is used, or by `advance` while the one before
+  /* How a stretch is decoded: by `expand` before it is used (with span_elements all of a tile's,
+   * tile_bytes from each other, between `begin` and `end`), or by `advance` while the one before
    * is; where there is neither stretch_stride, `many` takes the packed codes as they are. */
   iso_product_expand expand;
   iso_product_advance advance;

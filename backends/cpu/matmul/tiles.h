@@ -32,7 +32,10 @@ static inline void tile_end(void) { _tile_release(); }
 #define tile_dot_bf16(sums, a, b) _tile_dpbf16ps(sums, a, b)
 /* sums[16][16] int32 += a[16][64] int8 times b[16][16][4] int8, fours of k in b. */
 #define tile_dot_int8(sums, a, b) _tile_dpbssd(sums, a, b)
-/* Orders loads of tiles after what C wrote before; the intrinsics of compilers say nothing of it. */
+/* The same of uint8 in b. */
+#define tile_dot_mixed(sums, a, b) _tile_dpbsud(sums, a, b)
+/* Orders loads of tiles after what C wrote before; the intrinsics of compilers say nothing of it.
+ */
 #define tile_fence() __asm__ volatile("" ::: "memory")
 
 #endif

@@ -19,9 +19,10 @@
  * program that uses all eight: loads and products then wait for each other, and take three times as
  * long.
  *
- * Activations are panels of 16 rows; a step of a panel is a tile, 64 bytes of each row. A stretch
- * of 64 columns of weights stays in the first-level cache while all activations pass by from the
- * second. */
+ * Activations are panels of 16 rows; a step of a panel is a tile, 64 bytes of each row. Quantized
+ * weights of 64 columns are decoded for all of K, up to SPAN, before they are multiplied: beside
+ * products it took them half their speed (backends/cpu/README.md). tile_rotation.inc decodes,
+ * tile_span.inc multiplies. BF16 weights are multiplied as they are packed. */
 #include "backends/cpu/matmul/vector_avx512.h"
 
 #include "backends/cpu/matmul/product.h"
@@ -42,8 +43,14 @@
 
 #include "backends/cpu/matmul/tile_codes.inc"
 
-/* Rows of a call, over which vectors overlap with products. */
+#include "backends/cpu/matmul/tile_rotation.inc"
+
+#include "backends/cpu/matmul/tile_span.inc"
+
+/* Rows of a call, over which vectors overlap with products, and elements of quantized weights: all
+ * rows of activations and a tile, over so many elements, fit the second level. */
 #define CALL_ROWS 512
+#define SPAN 2048
 
 /* ---- BF16 weights --------------------------------------------------------------------------- */
 
@@ -68,12 +75,6 @@ static void bf16_copy(const iso_product_kernel *kernel, const uint16_t *x, int64
 static void bf16_many(const iso_product_call *call) { bf16_rows(TILE_BF16, call); }
 
 /* ---- Quantized activations ------------------------------------------------------------------ */
-
-#define STRETCH 256
-#define STEP 64
-#define LARGEST 127
-/* What a rotation multiplies products with. */
-#define ROTATED 32
 
 /* A stage of rotation within a vector: `swapped` has the numbers that change places, `minus` says
  * which are taken from their partner. */
@@ -142,212 +143,36 @@ static void int8_prepare_bf16(const iso_product_kernel *kernel, const uint16_t *
   prepare_stretch(NULL, x, count, row, panel);
 }
 
-/* ---- Quantized weights ---------------------------------------------------------------------- */
-
-/* An expanded stretch of a group: a tile for each step, then the scales of 16 columns. */
-#define STRETCH_CODES (STRETCH / STEP * TILE_BYTES)
-#define STRETCH_BYTES (STRETCH_CODES + 64)
-/* What halves of a part that have scales of their own are brought to: 32 words add up to 15 bits.
- */
-#define LARGEST_WORD 1000
-#define PARTS (STRETCH / 32)
-
-/* A group on its way, part by part of 32 elements: first all are rotated, which tells the scale,
- * then all are rounded to it. */
-typedef struct rotation {
-  /* A part rotated: places 0 and 2, then 1 and 3 of every four elements, in 15 bits. */
-  vec words[PARTS][16];
-  vecf units[PARTS];    /* of the words, a column each */
-  vecf means[PARTS];    /* place 0, in place of its word, where a scheme has minimums */
-  vecf largest, poison; /* of what is rotated so far; NaN where something was not finite */
-  vecf inverse;
-} rotation;
-
-/* Whether place 0 of a rotated part has more bits than its words. */
-INLINE bool has_means(scheme_traits traits) { return traits.minimum && traits.sub == 32; }
-
-/* Adds and subtracts words `half` apart. */
-INLINE void rotate_words(vec words[16], int half) {
-#pragma GCC unroll 16
-  for (int i = 0; i < 16; i++)
-    if (!(i & half)) {
-      vec a = words[i], b = words[i | half];
-      words[i] = _mm512_add_epi16(a, b);
-      words[i | half] = _mm512_sub_epi16(a, b);
-    }
-}
-
-/* Adds and subtracts the two words of a lane. */
-INLINE vec rotate_lane(vec words) {
-  vec swapped = _mm512_rol_epi32(words, 16);
-  return _mm512_mask_sub_epi16(_mm512_add_epi16(swapped, words), 0xaaaaaaaa, swapped, words);
-}
-
-/* Sums and differences of neighbouring codes, shifted as if they had 8 bits. Codes are unsigned:
- * what they are stored plus shows in the first word of what is rotated together, and only there. */
-INLINE void pair_codes(scheme_traits traits, const uint8_t *portion, int part, vec words[16]) {
-  const int unit = 1 << (8 - bits_of(traits)), stored = center_of(traits) * unit;
-  const vec plus = _mm512_set1_epi16((int16_t)(unit | unit << 8));
-  const vec minus = _mm512_set1_epi16((int16_t)(unit | (-unit & 255) << 8));
-  vec codes[8];
-  traits.codes(portion + traits.byte_bytes, part, codes);
-#pragma GCC unroll 8
-  for (int j = 0; j < 8; j++) {
-    words[j] = _mm512_maddubs_epi16(codes[j], plus);
-    words[8 + j] = _mm512_maddubs_epi16(codes[j], minus);
-  }
-  rotate_words(words, 1);
-  rotate_words(words, 2);
-  words[0] = _mm512_sub_epi16(words[0], _mm512_set1_epi16((int16_t)(8 * stored)));
-  words[4] = _mm512_sub_epi16(words[4], _mm512_set1_epi16((int16_t)(8 * stored)));
-}
-
-/* Halves of a part under scales of their own are brought to one unit, which is returned. */
-INLINE vecf unite_halves(scheme_traits traits, vec words[16], const vecf scale[2],
-                         const vecf minimum[2]) {
-  const vecf center = _mm512_set1_ps(128.0f);
-  vecf bound = vecf_zero();
-#pragma GCC unroll 2
-  for (int s = 0; s < 2; s++) {
-    vecf reach = vecf_mul(scale[s], center);
-    bound = _mm512_max_ps(bound, _mm512_abs_ps(_mm512_add_ps(minimum[s], reach)));
-    bound = _mm512_max_ps(bound, _mm512_abs_ps(_mm512_sub_ps(minimum[s], reach)));
-  }
-  __mmask16 some = _mm512_cmp_ps_mask(bound, _mm512_set1_ps(1e-30f), _CMP_NLT_UQ);
-  vecf inverse = _mm512_maskz_div_ps(some, _mm512_set1_ps(LARGEST_WORD), bound);
-#pragma GCC unroll 2
-  for (int s = 0; s < 2; s++) {
-    /* Words take four bits more before they are multiplied. */
-    vec ratio = both_words(vecf_mul(vecf_mul(scale[s], inverse), _mm512_set1_ps(2048.0f)));
-#pragma GCC unroll 16
-    for (int i = 0; i < 16; i++)
-      if ((i & 4) == 4 * s)
-        words[i] = _mm512_mulhrs_epi16(_mm512_slli_epi16(words[i], 4), ratio);
-    if (traits.minimum)
-      words[4 * s] = _mm512_add_epi16(
-          words[4 * s], both_words(vecf_mul(minimum[s], vecf_mul(inverse, _mm512_set1_ps(8.0f)))));
-  }
-  return vecf_mul(bound, _mm512_set1_ps(1.0f / LARGEST_WORD));
-}
-
-/* A value is scale * (code - center) + minimum here, of codes as if they had 8 bits. */
-INLINE void part_scales(scheme_traits traits, const uint8_t *halves, const uint8_t *portion,
-                        int part, vecf scale[2], vecf minimum[2], vecf *poison) {
-  const int subs = 32 / traits.sub;
-  const vecf unit = _mm512_set1_ps(1.0f / (float)(1 << (8 - bits_of(traits))));
-#pragma GCC unroll 2
-  for (int s = 0; s < subs; s++) {
-    traits.scales(halves, portion, 0, part * subs + s, &scale[s], &minimum[s]);
-    scale[s] = vecf_mul(scale[s], unit);
-    *poison = vecf_fma(vecf_zero(), scale[s], *poison);
-    if (traits.minimum) {
-      *poison = vecf_fma(vecf_zero(), minimum[s], *poison);
-      minimum[s] = vecf_fma(scale[s], _mm512_set1_ps(128.0f), minimum[s]);
-    }
-  }
-}
-
-INLINE void rotate_part(scheme_traits traits, const uint8_t *halves, const uint8_t *portion,
-                        int part, rotation *state, int64_t at) {
-  const vec lower = vec_all_int(0xffff);
-  vec words[16], largest = vec_zero();
-  vecf scale[2], minimum[2], mean = vecf_zero();
-  vecf poison = at ? state->poison : vecf_zero();
-  part_scales(traits, halves, portion, part, scale, minimum, &poison);
-  pair_codes(traits, portion, part, words);
-  vecf unit = traits.sub == 16 ? unite_halves(traits, words, scale, minimum) : scale[0];
-  rotate_words(words, 4);
-#pragma GCC unroll 16
-  for (int j = 0; j < 16; j++) {
-    words[j] = rotate_lane(words[j]);
-    state->words[at][j] = words[j];
-    if (has_means(traits) && j == 0)
-      words[j] = _mm512_andnot_si512(lower, words[j]);
-    largest = _mm512_max_epu16(largest, _mm512_abs_epi16(words[j]));
-  }
-  largest = _mm512_max_epu32(vec_and(largest, lower), vec_right(largest, 16));
-  /* A ratio is at most one, so small words keep their unit. */
-  largest = _mm512_max_epu32(largest, vec_all_int(LARGEST + 1));
-  vecf magnitude = vecf_mul(vecf_from_int(largest), _mm512_abs_ps(unit));
-  if (has_means(traits)) {
-    vec first = _mm512_srai_epi32(vec_left(state->words[at][0], 16), 16);
-    mean = vecf_fma(vecf_from_int(first), unit, vecf_mul(minimum[0], _mm512_set1_ps(ROTATED)));
-    magnitude = _mm512_max_ps(magnitude, _mm512_abs_ps(mean));
-    state->means[at] = mean;
-  }
-  state->largest = at ? _mm512_max_ps(state->largest, magnitude) : magnitude;
-  state->poison = poison;
-  state->units[at] = unit;
-}
-
-/* The scale of a group whose parts are all rotated; NaN where it has such a number. */
-INLINE void end_rotation(rotation *state, uint8_t *out) {
-  const vecf most = _mm512_set1_ps(LARGEST);
-  __mmask16 some = _mm512_cmp_ps_mask(state->largest, _mm512_set1_ps(1e-30f), _CMP_NLT_UQ);
-  vecf scale = _mm512_maskz_div_ps(some, state->largest, most);
-  vecf_store((float *)(void *)(out + STRETCH_CODES), _mm512_add_ps(scale, state->poison));
-  state->inverse = _mm512_maskz_div_ps(some, _mm512_set1_ps(LARGEST * 32768.0f), state->largest);
-}
-
-INLINE void round_part(scheme_traits traits, const rotation *state, int64_t at, uint8_t *out) {
-  vecf ratios = vecf_mul(state->units[at], state->inverse);
-  vec ratio = both_words(_mm512_min_ps(ratios, _mm512_set1_ps(32767)));
-  out += at / 2 * TILE_BYTES + at % 2 * (TILE_BYTES / 2);
-#pragma GCC unroll 8
-  for (int j = 0; j < 8; j++) {
-    vec even = _mm512_mulhrs_epi16(state->words[at][j], ratio);
-    vec odd = _mm512_mulhrs_epi16(state->words[at][8 + j], ratio);
-    vec bytes = join_bytes(even, odd);
-    if (has_means(traits) && j == 0) {
-      const vecf step = _mm512_set1_ps(1.0f / 32768);
-      vec mean = _mm512_cvtps_epi32(vecf_mul(state->means[at], vecf_mul(state->inverse, step)));
-      bytes = _mm512_mask_blend_epi8(0x1111111111111111, bytes, mean);
-    }
-    vec_store(out + j * 64, bytes);
-  }
-}
-
-INLINE void advance(scheme_traits traits, iso_ahead *ahead, int64_t units) {
-  rotation *state = (rotation *)(void *)ahead->scratch;
-  const int64_t parts = ahead->count / 32;
-  for (; units > 0 && ahead->unit < ahead->units; units--, ahead->unit++) {
-    int64_t group = ahead->unit / (2 * parts), at = ahead->unit % (2 * parts);
-    uint8_t *out = ahead->out + group * STRETCH_BYTES;
-    if (at >= parts) {
-      if (at == parts)
-        end_rotation(state, out);
-      round_part(traits, state, at - parts, out);
-      continue;
-    }
-    packed_part from = part_at(traits, ahead->groups + (uint64_t)group * ahead->group_bytes,
-                               ahead->begin + 32 * at);
-    PREFETCH_LATER(traits, from, ahead->later);
-#define ROTATE(part) rotate_part(traits, from.halves, from.portion, part, state, at)
-    WITH_CONSTANT_PART(traits, from.part, ROTATE);
-#undef ROTATE
-  }
-}
-
-/* ---- Quantized products --------------------------------------------------------------------- */
+/* ---- Products ------------------------------------------------------------------------------- */
 
 /* Missing groups give what their memory holds. Sums stay below 127 127 STRETCH. A panel has room
  * for a scale a block of activations, and uses one a row. */
-INLINE void int8_rows(const iso_product_call *call, iso_product_advance advance_) {
-  vecf scale[BLOCK_TILES];
-  for (int g = 0; g < BLOCK_TILES; g++)
-    scale[g] = vecf_load(
-        (const float *)(const void *)(call->stretches + g * STRETCH_BYTES + STRETCH_CODES));
-  const tile_weights form = {STRETCH_BYTES, 64, TILE_BYTES, STEP, scale};
-  multiply_rows(TILE_INT8, call, form, advance_);
+static void int8_many(const iso_product_call *call) {
+  multiply_span((span_form){.stretch = STRETCH,
+                            .elements = STEP,
+                            .tile_bytes = BLOCK_TILES * STRETCH_BYTES,
+                            .group = STRETCH_BYTES,
+                            .stride = 64,
+                            .step = TILE_BYTES,
+                            .scales = STRETCH_CODES},
+                call);
 }
 
-INTEGER_SCHEMES(DEFINE_SCHEME)
+#define DEFINE_EXPAND(NAME, name, block, parts, sub, offset, minimum, half_bytes, byte_bytes,      \
+                      code_bytes, class)                                                           \
+  static void name##_expand(const uint8_t *group, int64_t begin, int64_t count, uint8_t *out) {    \
+    expand((scheme_traits){block, parts, sub, offset, minimum, half_bytes, byte_bytes, code_bytes, \
+                           name##_codes, name##_scales},                                           \
+           group, begin, count, out);                                                              \
+  }
+INTEGER_SCHEMES(DEFINE_EXPAND)
 
 #define QUANTIZED_KERNEL(NAME, name, block, parts, sub, offset, minimum, half_bytes, byte_bytes,   \
                          code_bytes, class)                                                        \
   [ISO_SCHEME_##NAME] = {.panel_rows = PANEL_ROWS,                                                 \
                          .whole_panels = true,                                                     \
                          .call_rows = CALL_ROWS,                                                   \
+                         .span_elements = SPAN,                                                    \
                          .value_bytes = 1,                                                         \
                          .sub_shift = 5,                                                           \
                          .tile_groups = BLOCK_TILES,                                               \
@@ -355,14 +180,12 @@ INTEGER_SCHEMES(DEFINE_SCHEME)
                          .stretch_elements = STRETCH,                                              \
                          .stretch_stride = STRETCH_BYTES,                                          \
                          .tile_bytes = BLOCK_TILES * STRETCH_BYTES,                                \
-                         .ahead_units = 2,                                                         \
-                         .scratch_bytes = sizeof(rotation),                                        \
                          .prepare = int8_prepare,                                                  \
                          .prepare_bf16 = int8_prepare_bf16,                                        \
                          .load = iso_amx_load_row,                                                 \
                          .store = iso_amx_store_row,                                               \
-                         .advance = name##_advance,                                                \
-                         .many = name##_many,                                                      \
+                         .expand = name##_expand,                                                  \
+                         .many = int8_many,                                                        \
                          .begin = tile_begin,                                                      \
                          .end = tile_end},
 
