@@ -46,6 +46,7 @@ typedef struct attention {
   int64_t window; /* 0: all */
   float scale, soft_cap;
   bool causal;
+  bool asks_twice; /* into the second-level cache and then the first; README.md has the numbers */
   iso_cpu_pool *pool;
   attention_item *items; /* in workspace */
   int64_t n_items;
