@@ -172,7 +172,8 @@ void main() {
     [[unroll]] for (uint i = 0; i < N_SUMS; i++)
       if (lane + d * width < N_UNITS)
         units[d][i] = load_unit(rows[i], lane + d * width);
-  float before = lane < ROWS ? residual_of(part, n0 + lane) : 0.0, squares = quantize();
+  float before = lane < ROWS ? residual_of(part, n0 + lane) : 0.0, unscaled = own_unscaled();
+  float squares = quantize();
   if (NORM != 0) {
     squares = subgroupAdd(squares);
     if (subgroupElect())
@@ -202,7 +203,7 @@ void main() {
     for (uint s = 0; s < gl_NumSubgroups; s++)
       all += squares_of[s];
     float scale = 1.0 / sqrt(all / float(N_IN) + uintBitsToFloat(EPSILON));
-    store_normalised(scale);
+    store_normalised(scale, unscaled);
     factor *= scale;
   }
   [[unroll]] for (uint i = 0; i < N_SUMS; i++)

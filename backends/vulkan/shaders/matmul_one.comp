@@ -154,6 +154,7 @@ void main() {
     return;
   WeightRow rows[N_SUMS];
   float sums[N_SUMS], squares = 0, before = id < ROWS ? residual_of(part, n0 + id) : 0.0;
+  float unscaled = own_unscaled();
   [[unroll]] for (uint i = 0; i < N_SUMS; i++) {
     rows[i] = row_of_part(i < ROWS ? part : 1, n0 + i % ROWS);
     sums[i] = 0;
@@ -184,7 +185,7 @@ void main() {
   float scale = 1;
   if (NORM != 0) {
     scale = 1.0 / sqrt(gather(N_SUMS) / float(n_in) + uintBitsToFloat(EPSILON));
-    store_normalised(scale);
+    store_normalised(scale, unscaled);
   }
   if (id >= ROWS || n0 + id >= n_out[part])
     return;

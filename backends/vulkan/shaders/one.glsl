@@ -61,13 +61,23 @@ uint part_of(inout uint tile) {
   return part;
 }
 
-/* The normalised row, a piece a workgroup. */
-void store_normalised(float scale) {
+/* The normalised row, a piece a workgroup. What an invocation stores of it is asked for before
+ * products are made, so that nobody waits for it at the end. */
+float unscaled_at(uint i) {
+  return load_element(x, i, TYPE_X) * (Floats(gain).v[i] + uintBitsToFloat(WEIGHT_OFFSET));
+}
+
+float own_unscaled() {
+  uint i = group_index() * WORKGROUP + gl_LocalInvocationID.x;
+  return NORM == NORM_KEPT && i < n_in ? unscaled_at(i) : 0.0;
+}
+
+void store_normalised(float scale, float own) {
+  uint i = group_index() * WORKGROUP + gl_LocalInvocationID.x;
   if (NORM != NORM_KEPT)
     return;
-  for (uint i = group_index() * WORKGROUP + gl_LocalInvocationID.x; i < n_in;
-       i += WORKGROUP * gl_NumWorkGroups.x)
-    store_element(normalised, i, TYPE_X,
-                  load_element(x, i, TYPE_X) * scale *
-                      (Floats(gain).v[i] + uintBitsToFloat(WEIGHT_OFFSET)));
+  if (i < n_in)
+    store_element(normalised, i, TYPE_X, own * scale);
+  for (i += WORKGROUP * gl_NumWorkGroups.x; i < n_in; i += WORKGROUP * gl_NumWorkGroups.x)
+    store_element(normalised, i, TYPE_X, unscaled_at(i) * scale);
 }
