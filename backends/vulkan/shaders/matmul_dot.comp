@@ -105,11 +105,14 @@ uint pack_bytes(uvec4 v) {
 float quantize() {
   float squares = 0;
   uvec4 raw[N_OWN][N_RAW];
-  [[unroll]] for (uint own = 0; own < N_OWN; own++)
-    [[unroll]] for (uint i = 0; i < N_RAW; i++) {
-      uint piece = min(gl_LocalInvocationID.x + own * WORKGROUP, N_PIECES - 1);
+  vec4 gains[N_OWN][4];
+  [[unroll]] for (uint own = 0; own < N_OWN; own++) {
+    uint piece = min(gl_LocalInvocationID.x + own * WORKGROUP, N_PIECES - 1);
+    [[unroll]] for (uint i = 0; i < N_RAW; i++)
       raw[own][i] = Words4(x).v[N_RAW * piece + i];
-    }
+    [[unroll]] for (uint i = 0; i < 4; i++)
+      gains[own][i] = NORM != 0 ? Floats4(gain).v[4 * piece + i] : vec4(1);
+  }
   [[unroll]] for (uint own = 0; own < N_OWN; own++) {
     uint piece = gl_LocalInvocationID.x + own * WORKGROUP;
     if (piece >= N_PIECES)
@@ -120,7 +123,7 @@ float quantize() {
     [[unroll]] for (uint i = 0; i < 4; i++) {
       if (NORM != 0) {
         squares += dot(values[i], values[i]);
-        values[i] *= Floats4(gain).v[4 * piece + i] + uintBitsToFloat(WEIGHT_OFFSET);
+        values[i] *= gains[own][i] + uintBitsToFloat(WEIGHT_OFFSET);
       }
       vec4 sizes = abs(values[i]);
       peak = max(peak, max(max(sizes.x, sizes.y), max(sizes.z, sizes.w)));
