@@ -1,4 +1,5 @@
-/* Decode steps: the launches of matmul_one.comp, matmul_dot.comp and rope_kv_write.comp. */
+/* Decode steps: the launches of matmul_one.comp, matmul_dot.comp, matmul_wide.comp and
+ * rope_kv_write.comp. */
 #include "backends/vulkan/fusion.h"
 #include "backends/vulkan/matmul.h"
 #include "backends/vulkan/ops.h"
@@ -10,16 +11,26 @@ static const vulkan_shader dot_shaders[ISO_SCHEME_COUNT] = {
     [ISO_SCHEME_Q8_0] = VULKAN_SHADER_matmul_dot_q8_0,
     [ISO_SCHEME_Q4_0] = VULKAN_SHADER_matmul_dot_q4_0,
 };
+static const vulkan_shader wide_shaders[ISO_SCHEME_COUNT] = {
+    [ISO_SCHEME_F16] = VULKAN_SHADER_matmul_wide_f16,
+    [ISO_SCHEME_BF16] = VULKAN_SHADER_matmul_wide_bf16,
+};
 
 enum {
   WORKGROUP = 128,
   ROWS = 4,
   DOT_WORKGROUP = 512,
   DOT_ROWS = 4,           /* of a subgroup at most */
-  DOT_LONG_ROW = 8192,    /* from such a length on, x takes long to look at: workgroups are few */
+  LONG_ROW = 8192,        /* from such a length on, x takes long to look at: workgroups are few */
   DOT_SHORT_GROUPS = 160, /* workgroups that fill a device: with more, each makes more rows */
   DOT_LONG_GROUPS = 96,
-  DOT_SHARED = 1024,    /* bytes beside those of activations */
+  WIDE_WORKGROUP = 512,
+  GATED_WORKGROUP = 256,
+  GATED_DEPTH = 4,      /* loads of each of its two rows under way */
+  MANY_RESULTS = 32768, /* two rows a subgroup */
+  WIDE_LOADS = 4,       /* under way in an invocation, twice as many where workgroups are few */
+  WIDE_FEW = 256,
+  STREAM_SHARED = 1024, /* bytes beside those of activations */
   HEAD_WORKGROUP = 256, /* rope_kv_write.comp */
   HEAD_TEAM = 64
 };
@@ -79,30 +90,72 @@ static bool fits_dot(const iso_device *device, const iso_op_arguments *matmul) {
   const iso_tensor *weight = &matmul->inputs[1];
   uint64_t n_in = (uint64_t)weight->dims[weight->n_dims - 1];
   return device->facts.has_dot && dot_shaders[weight->scheme] != 0 &&
-         n_in * 2 + n_in / 4 + DOT_SHARED <= device->facts.shared_bytes;
+         n_in * 2 + n_in / 4 + STREAM_SHARED <= device->facts.shared_bytes;
 }
 
-static product_shape choose_shape(const iso_device *device, const vulkan_product *product) {
-  const iso_op_arguments *first = product->parts[0];
-  iso_scheme scheme = first->inputs[1].scheme;
-  if (!fits_dot(device, first))
-    return (product_shape){shaders[scheme], WORKGROUP, ROWS, 1, 0};
-  uint32_t most = device->facts.most_invocations, rows = 1;
-  uint32_t workgroup = most < DOT_WORKGROUP ? most : DOT_WORKGROUP;
-  uint32_t n_subgroups = workgroup / device->facts.subgroup_width;
-  n_subgroups = n_subgroups ? n_subgroups : 1;
+static bool is_gated(const vulkan_product *product) {
+  return product->after && product->after->op == ISO_OP_GLU;
+}
+
+static uint64_t count_results(const vulkan_product *product) {
   uint64_t n_out = 0;
   for (uint32_t i = 0; i < product->n_parts; i++)
     n_out += vulkan_sizes_of(&product->parts[i]->outputs[0]).n_columns;
-  bool is_long = vulkan_sizes_of(&first->inputs[0]).n_columns >= DOT_LONG_ROW;
+  return n_out;
+}
+
+static uint32_t count_subgroups(const iso_device *device, uint32_t workgroup) {
+  uint32_t n_subgroups = workgroup / device->facts.subgroup_width;
+  return n_subgroups ? n_subgroups : 1;
+}
+
+static product_shape choose_dot_shape(const iso_device *device, const vulkan_product *product) {
+  const iso_op_arguments *first = product->parts[0];
+  uint32_t most = device->facts.most_invocations, rows = 1;
+  uint32_t workgroup = most < DOT_WORKGROUP ? most : DOT_WORKGROUP;
+  uint32_t n_subgroups = count_subgroups(device, workgroup);
+  uint64_t n_out = count_results(product);
+  bool is_long = vulkan_sizes_of(&first->inputs[0]).n_columns >= LONG_ROW;
   uint64_t enough = (uint64_t)(is_long ? DOT_LONG_GROUPS : DOT_SHORT_GROUPS) * n_subgroups;
   while (rows < DOT_ROWS && n_out >= enough * 2 * rows)
     rows *= 2;
   /* Loads of each row under way; a gated unit has a row of each weight. */
   uint32_t depth = is_long ? (rows < DOT_ROWS ? 4 : 2) : rows == 1 ? 2 : 1;
-  bool is_gated = product->after && product->after->op == ISO_OP_GLU;
-  return (product_shape){dot_shaders[scheme], workgroup, is_gated && rows > 1 ? rows / 2 : rows,
-                         n_subgroups, depth};
+  return (product_shape){dot_shaders[first->inputs[1].scheme], workgroup,
+                         is_gated(product) && rows > 1 ? rows / 2 : rows, n_subgroups, depth};
+}
+
+static bool fits_wide(const iso_device *device, const vulkan_product *product) {
+  const iso_tensor *x = &product->parts[0]->inputs[0];
+  uint64_t bytes = product->norm || x->scheme == ISO_SCHEME_F32 ? 4 : 2;
+  return wide_shaders[product->parts[0]->inputs[1].scheme] != 0 &&
+         vulkan_sizes_of(x).n_columns * bytes + STREAM_SHARED <= device->facts.shared_bytes;
+}
+
+static product_shape choose_wide_shape(const iso_device *device, const vulkan_product *product) {
+  const iso_op_arguments *first = product->parts[0];
+  vulkan_shader shader = wide_shaders[first->inputs[1].scheme];
+  if (is_gated(product))
+    return (product_shape){shader, GATED_WORKGROUP, 1, count_subgroups(device, GATED_WORKGROUP),
+                           GATED_DEPTH};
+  uint32_t most = device->facts.most_invocations;
+  uint32_t workgroup = most < WIDE_WORKGROUP ? most : WIDE_WORKGROUP;
+  uint32_t n_subgroups = count_subgroups(device, workgroup);
+  uint64_t n_out = count_results(product);
+  bool is_long = vulkan_sizes_of(&first->inputs[0]).n_columns >= LONG_ROW;
+  uint32_t rows = is_long || n_out >= MANY_RESULTS ? 2 : 1;
+  bool are_few = n_out <= (uint64_t)WIDE_FEW * n_subgroups * rows;
+  return (product_shape){shader, workgroup, rows, n_subgroups,
+                         (are_few ? 2 * WIDE_LOADS : WIDE_LOADS) / rows};
+}
+
+static product_shape choose_shape(const iso_device *device, const vulkan_product *product) {
+  const iso_op_arguments *first = product->parts[0];
+  if (fits_dot(device, first))
+    return choose_dot_shape(device, product);
+  if (fits_wide(device, product))
+    return choose_wide_shape(device, product);
+  return (product_shape){shaders[first->inputs[1].scheme], WORKGROUP, ROWS, 1, 0};
 }
 
 enum { NORM_NONE, NORM_KEPT, NORM_LOST }; /* one.glsl */

@@ -1,18 +1,13 @@
 /* As matmul_one.comp, on integer dot products: weights stay the codes they are, and x becomes
  * integers of 16 bits in two digits of 8, under a scale for the elements that a subgroup takes at a
  * time. Products of digits with codes are exact, so all that is lost is 2^-16 of the largest of
- * some hundred neighbours, less than storing x in 16 bits loses.
- *
- * Each subgroup makes ROWS results of a weight, of both for a gated linear unit, its invocations
- * side by side along the rows, with DEPTH loads of every row under way: the first leave before x is
- * looked at. */
+ * some hundred neighbours, less than storing x in 16 bits loses. streams.glsl has the frame. */
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_spirv_intrinsics : require
 #include "one.glsl"
 
 layout(constant_id = 12) const uint N_IN = 32;
-layout(constant_id = 13) const uint DEPTH = 1;
 
 /* GL_EXT_integer_dot_product, which older compilers do not know: OpSDot of four bytes in a word. */
 spirv_instruction(extensions = ["SPV_KHR_integer_dot_product"], capabilities = [6018, 6019], id = 4450)
@@ -67,7 +62,6 @@ const float MOST = 32512; /* 127 * 256: the high digit stays within a byte */
 
 shared uvec4 digits[2 * N_PIECES]; /* low ones, then high ones; see place_of() */
 shared float steps[N_PIECES];      /* what a unit of the low digit stands for */
-shared float squares_of[128];      /* of each subgroup */
 
 /* Pieces that one unit meets lie apart, so that invocations read neighbours. */
 uint place_of(uint digit, uint piece) {
@@ -100,9 +94,7 @@ uint pack_bytes(uvec4 v) {
   return bitfieldInsert(bitfieldInsert(bitfieldInsert(v.x, v.y, 8, 24), v.z, 16, 16), v.w, 24, 8);
 }
 
-/* Fills shared memory with x, times the gain of a norm; returns the sum of squares of what this
- * invocation saw. */
-float quantize() {
+float share_x() {
   float squares = 0;
   uvec4 raw[N_OWN][N_RAW];
   vec4 gains[N_OWN][4];
@@ -147,75 +139,31 @@ float quantize() {
 
 /* ---- Products ------------------------------------------------------------------------------------ */
 
-const uint N_SUMS = AFTER == AFTER_GLU ? 2 * ROWS : ROWS;
+/* What of x meets a unit. */
+struct Met {
+  uvec4 low[PIECES], high[PIECES];
+  float step;
+};
 
-float product(Unit unit, const uvec4 low[PIECES], const uvec4 high[PIECES], float step) {
+Met met_by(uint unit) {
+  Met met;
+  [[unroll]] for (uint piece = 0; piece < PIECES; piece++) {
+    met.low[piece] = digits[piece * N_UNITS + unit];
+    met.high[piece] = digits[N_PIECES + piece * N_UNITS + unit];
+  }
+  met.step = steps[unit * PIECES];
+  return met;
+}
+
+float product(Unit unit, Met met) {
   int low_sum = 0, high_sum = 0;
   [[unroll]] for (uint piece = 0; piece < PIECES; piece++)
     [[unroll]] for (uint j = 0; j < 4; j++) {
       uint codes = codes_of(unit, piece, j);
-      low_sum += dot4(codes, low[piece][j]);
-      high_sum += dot4(codes, high[piece][j]);
+      low_sum += dot4(codes, met.low[piece][j]);
+      high_sum += dot4(codes, met.high[piece][j]);
     }
-  return float(low_sum + 256 * high_sum) * (unpackHalf2x16(unit.scale).x * step);
+  return float(low_sum + 256 * high_sum) * (unpackHalf2x16(unit.scale).x * met.step);
 }
 
-void main() {
-  uint lane = gl_SubgroupInvocationID, width = gl_SubgroupSize;
-  uint tile = group_index() * gl_NumSubgroups + gl_SubgroupID, part = part_of(tile);
-  uint n0 = tile * ROWS;
-  WeightRow rows[N_SUMS];
-  Unit units[DEPTH][N_SUMS];
-  float sums[N_SUMS];
-  [[unroll]] for (uint i = 0; i < N_SUMS; i++) {
-    rows[i] = row_of_part(i < ROWS ? part : 1, n0 + i % ROWS);
-    sums[i] = 0;
-  }
-  [[unroll]] for (uint d = 0; d < DEPTH; d++)
-    [[unroll]] for (uint i = 0; i < N_SUMS; i++)
-      if (lane + d * width < N_UNITS)
-        units[d][i] = load_unit(rows[i], lane + d * width);
-  float before = lane < ROWS ? residual_of(part, n0 + lane) : 0.0, unscaled = own_unscaled();
-  float squares = quantize();
-  if (NORM != 0) {
-    squares = subgroupAdd(squares);
-    if (subgroupElect())
-      squares_of[gl_SubgroupID] = squares;
-  }
-  barrier();
-  for (uint first = lane; first < N_UNITS; first += DEPTH * width)
-    [[unroll]] for (uint d = 0; d < DEPTH; d++) {
-      uint unit = first + d * width, next = unit + DEPTH * width;
-      if (unit < N_UNITS) {
-        uvec4 low[PIECES], high[PIECES];
-        [[unroll]] for (uint piece = 0; piece < PIECES; piece++) {
-          low[piece] = digits[piece * N_UNITS + unit];
-          high[piece] = digits[N_PIECES + piece * N_UNITS + unit];
-        }
-        float step = steps[unit * PIECES];
-        [[unroll]] for (uint i = 0; i < N_SUMS; i++)
-          sums[i] += product(units[d][i], low, high, step);
-      }
-      [[unroll]] for (uint i = 0; i < N_SUMS; i++)
-        if (next < N_UNITS)
-          units[d][i] = load_unit(rows[i], next);
-    }
-  float factor = 1.0 / PRODUCT_SCALE;
-  if (NORM != 0) {
-    float all = 0;
-    for (uint s = 0; s < gl_NumSubgroups; s++)
-      all += squares_of[s];
-    float scale = 1.0 / sqrt(all / float(N_IN) + uintBitsToFloat(EPSILON));
-    store_normalised(scale, unscaled);
-    factor *= scale;
-  }
-  [[unroll]] for (uint i = 0; i < N_SUMS; i++)
-    sums[i] = subgroupAdd(sums[i]) * factor;
-  [[unroll]] for (uint i = 0; i < ROWS; i++)
-    if (lane == i && n0 + i < n_out[part]) {
-      if (AFTER == AFTER_GLU)
-        store_gated(n0 + i, sums[i], sums[ROWS + i]);
-      else
-        store(part, n0 + i, sums[i], before);
-    }
-}
+#include "streams.glsl"
