@@ -20,6 +20,7 @@ enum {
   WORKGROUP = 128,
   ROWS = 4,
   DOT_WORKGROUP = 512,
+  DOT_SMALL_WORKGROUP = 256,
   DOT_ROWS = 4,           /* of a subgroup at most */
   LONG_ROW = 8192,        /* from such a length on, x takes long to look at: workgroups are few */
   DOT_SHORT_GROUPS = 160, /* workgroups that fill a device: with more, each makes more rows */
@@ -109,20 +110,33 @@ static uint32_t count_subgroups(const iso_device *device, uint32_t workgroup) {
   return n_subgroups ? n_subgroups : 1;
 }
 
+/* Loads of each row under way; a gated unit has a row of each weight. */
+static uint32_t dot_depth(iso_scheme scheme, uint32_t rows, bool is_long) {
+  if (scheme == ISO_SCHEME_Q8_0) /* half as many elements a load */
+    return is_long ? (rows < DOT_ROWS ? 8 : 2) : rows < DOT_ROWS ? 4 : 1;
+  return is_long ? (rows < DOT_ROWS ? 4 : 2) : rows == 1 ? 2 : 1;
+}
+
 static product_shape choose_dot_shape(const iso_device *device, const vulkan_product *product) {
   const iso_op_arguments *first = product->parts[0];
+  iso_scheme scheme = first->inputs[1].scheme;
+  vulkan_shader shader = dot_shaders[scheme];
+  if (scheme == ISO_SCHEME_Q8_0 && is_gated(product))
+    return (product_shape){shader, GATED_WORKGROUP, 1, count_subgroups(device, GATED_WORKGROUP),
+                           GATED_DEPTH};
   uint32_t most = device->facts.most_invocations, rows = 1;
   uint32_t workgroup = most < DOT_WORKGROUP ? most : DOT_WORKGROUP;
-  uint32_t n_subgroups = count_subgroups(device, workgroup);
   uint64_t n_out = count_results(product);
   bool is_long = vulkan_sizes_of(&first->inputs[0]).n_columns >= LONG_ROW;
-  uint64_t enough = (uint64_t)(is_long ? DOT_LONG_GROUPS : DOT_SHORT_GROUPS) * n_subgroups;
+  uint64_t enough =
+      (uint64_t)(is_long ? DOT_LONG_GROUPS : DOT_SHORT_GROUPS) * count_subgroups(device, workgroup);
   while (rows < DOT_ROWS && n_out >= enough * 2 * rows)
     rows *= 2;
-  /* Loads of each row under way; a gated unit has a row of each weight. */
-  uint32_t depth = is_long ? (rows < DOT_ROWS ? 4 : 2) : rows == 1 ? 2 : 1;
-  return (product_shape){dot_shaders[first->inputs[1].scheme], workgroup,
-                         is_gated(product) && rows > 1 ? rows / 2 : rows, n_subgroups, depth};
+  uint32_t depth = dot_depth(scheme, rows, is_long);
+  if (scheme == ISO_SCHEME_Q8_0 && rows == 2 && !is_long)
+    workgroup = DOT_SMALL_WORKGROUP; /* with so many loads, larger ones are not all there at once */
+  return (product_shape){shader, workgroup, is_gated(product) && rows > 1 ? rows / 2 : rows,
+                         count_subgroups(device, workgroup), depth};
 }
 
 static bool fits_wide(const iso_device *device, const vulkan_product *product) {
