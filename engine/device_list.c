@@ -58,10 +58,11 @@ static iso_status read_split(iso_device_list *list, const char *devices, const c
       long value = strtol(at, &end, 10);
       bool last = i + 1 == n;
       if (errno || end == at || value < 0 || value > INT32_MAX || *end != (last ? 0 : ','))
-        return iso_fail(ISO_ERROR_INVALID_ARGUMENT,
-                        "--split \"%s\" is not one number of layers for each device of \"%s\", with "
-                        "commas between",
-                        split, devices);
+        return iso_fail(
+            ISO_ERROR_INVALID_ARGUMENT,
+            "--split \"%s\" is not one number of layers for each device of \"%s\", with "
+            "commas between",
+            split, devices);
       share = (int32_t)value;
       at = end + 1;
     }
@@ -69,8 +70,9 @@ static iso_status read_split(iso_device_list *list, const char *devices, const c
     list->split[i] = sum < n_layers ? (int32_t)sum : n_layers;
   }
   if (sum != n_layers)
-    return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "--split \"%s\" gives %lld layers, the model has %d",
-                    split, (long long)sum, n_layers);
+    return iso_fail(ISO_ERROR_INVALID_ARGUMENT,
+                    "--split \"%s\" gives %lld layers, the model has %d", split, (long long)sum,
+                    n_layers);
   return ISO_OK;
 }
 

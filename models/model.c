@@ -44,8 +44,8 @@ iso_status iso_model_open(const char *path, const iso_model_options *options,
   iso_model *model = calloc(1, sizeof *model);
   if (!model)
     return iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory to open %s", path);
-  iso_status status = S_ISDIR(info.st_mode) ? open_folder(path, options, model)
-                                            : open_gguf(path, options, model);
+  iso_status status =
+      S_ISDIR(info.st_mode) ? open_folder(path, options, model) : open_gguf(path, options, model);
   if (status == ISO_OK && model->chat_template)
     status = iso_special_texts_create(model->tokenizer, &model->special_texts);
   if (status == ISO_OK)
@@ -102,9 +102,10 @@ static iso_status check_options(const iso_model_graph_options *options) {
   const struct {
     const char *name;
     int32_t value;
-  } sizes[] = {{"max_tokens", options->max_tokens},   {"max_sequences", options->max_sequences},
-               {"max_logit_rows", options->max_logit_rows}, {"n_pages", options->n_pages},
-               {"page_size", options->page_size},     {"max_context", options->max_context}};
+  } sizes[] = {
+      {"max_tokens", options->max_tokens},         {"max_sequences", options->max_sequences},
+      {"max_logit_rows", options->max_logit_rows}, {"n_pages", options->n_pages},
+      {"page_size", options->page_size},           {"max_context", options->max_context}};
   for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
     if (sizes[i].value <= 0)
       return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "graph option %s must be positive, not %d",

@@ -41,7 +41,7 @@ struct iso_model {
   const iso_architecture *architecture;
   iso_gguf *gguf; /* one of these two is set */
   iso_hf_folder *folder;
-  iso_quantized quantized; /* of the folder */
+  iso_quantized quantized;                                 /* of the folder */
   float *short_factors, *long_factors, *frequency_factors; /* owned; config points at them */
   iso_model_parameter *parameters;
   uint32_t n_parameters;

@@ -209,7 +209,6 @@ bool iso_chat_tokenize(const iso_model *model, const iso_fields *fields, bool mu
                                       fields->add_special_tokens ? ISO_TOKENIZE_ADD_SPECIAL : 0,
                                       out_ids, out_count);
   free(text);
-  return status == ISO_OK ||
-         iso_refuse(refusal, status == ISO_ERROR_OUT_OF_MEMORY ? 503 : 400, "messages",
-                    "invalid_value", "%s", iso_status_message());
+  return status == ISO_OK || iso_refuse(refusal, status == ISO_ERROR_OUT_OF_MEMORY ? 503 : 400,
+                                        "messages", "invalid_value", "%s", iso_status_message());
 }

@@ -195,9 +195,10 @@ static iso_status prepare(iso_bench *bench, const iso_bench_test *tests, int n_t
     sequences = tests[i].n_sequences > sequences ? tests[i].n_sequences : sequences;
   }
   if (bench->options->context > 0 && bench->options->context < context)
-    return iso_fail(ISO_ERROR_INVALID_ARGUMENT,
-                    "the tests want a context of %lld tokens, -c says %lld; without -c they have it",
-                    (long long)context, (long long)bench->options->context);
+    return iso_fail(
+        ISO_ERROR_INVALID_ARGUMENT,
+        "the tests want a context of %lld tokens, -c says %lld; without -c they have it",
+        (long long)context, (long long)bench->options->context);
   if (bench->options->context > context)
     context = bench->options->context;
   if (context > INT32_MAX)

@@ -131,10 +131,14 @@ static iso_status print_object(const iso_bench *bench, const iso_bench_facts *fa
   const char *kv_type = iso_runtime_get_options(bench->runtime)->kv_type;
   const struct {
     const char *key, *value;
-  } strings[] = {{"build_commit", ISO_VERSION_STRING}, {"cpu_info", facts->device_name},
-                 {"backends", bench->options->device}, {"model_filename", bench->options->model},
-                 {"model_type", facts->model_type},    {"type_k", kv_type},
-                 {"type_v", kv_type},  {"test_time", result->test_time}};
+  } strings[] = {{"build_commit", ISO_VERSION_STRING},
+                 {"cpu_info", facts->device_name},
+                 {"backends", bench->options->device},
+                 {"model_filename", bench->options->model},
+                 {"model_type", facts->model_type},
+                 {"type_k", kv_type},
+                 {"type_v", kv_type},
+                 {"test_time", result->test_time}};
   const struct {
     const char *key;
     double value;

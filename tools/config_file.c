@@ -127,7 +127,8 @@ static void print_value(cJSON *root, const iso_option_row *row, const iso_option
     const iso_option_list *list = field;
     cJSON *array = cJSON_AddArrayToObject(root, row->long_name);
     for (int i = 0; i < list->n; i++)
-      cJSON_AddItemToArray(array, cJSON_CreateString(secret ? ISO_CONFIG_NOT_SHOWN : list->items[i]));
+      cJSON_AddItemToArray(array,
+                           cJSON_CreateString(secret ? ISO_CONFIG_NOT_SHOWN : list->items[i]));
     break;
   }
   }

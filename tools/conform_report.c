@@ -242,8 +242,8 @@ static iso_status write_entry(iso_file_writer *writer, const iso_conform_log *lo
   escape(entry->kernel, kernel, sizeof kernel);
   escape(entry->detail, detail, sizeof detail);
   ISO_TRY(append(writer, "    <testcase classname=\"%s.%s\" name=\"%s%s%s\" time=\"%.6f\"",
-                 log->device, iso_conform_group_name(entry->op), text, kernel[0] ? ": " : "", kernel,
-                 entry->seconds));
+                 log->device, iso_conform_group_name(entry->op), text, kernel[0] ? ": " : "",
+                 kernel, entry->seconds));
   switch (entry->result) {
   case ISO_CONFORM_UNSUPPORTED:
     return append(writer, "><skipped message=\"%s\"/></testcase>\n", detail);

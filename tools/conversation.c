@@ -62,8 +62,8 @@ iso_status iso_conversation_tokenize(const iso_conversation *conversation, const
                           .eos_token = eos,
                           .now = time(NULL)};
   bool marked = false;
-  iso_status status = iso_special_texts_mark(iso_model_get_special_texts(model),
-                                             conversation->messages, &marked);
+  iso_status status =
+      iso_special_texts_mark(iso_model_get_special_texts(model), conversation->messages, &marked);
   if (status == ISO_OK)
     status = bos && eos ? iso_chat_template_render(iso_model_get_chat_template(model), &input,
                                                    &text, &length)

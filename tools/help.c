@@ -147,8 +147,9 @@ void iso_man_print(iso_command command) {
     print_roff(iso_command_rows[i].summary);
     puts("");
   }
-  puts(".SH ENVIRONMENT\n"
-       ".TP\n.B ISOMER_CPU_ISA\nForces the CPU's instruction tier: baseline, avx2, avx512 or amx.\n"
-       ".TP\n.B ISOMER_BACKEND_PATH\nFolders, separated by colons, that hold backend libraries.\n"
-       ".TP\n.B ISOMER_LOG\nWhat to log on standard error: error, warning, notice, debug or quiet.");
+  puts(
+      ".SH ENVIRONMENT\n"
+      ".TP\n.B ISOMER_CPU_ISA\nForces the CPU's instruction tier: baseline, avx2, avx512 or amx.\n"
+      ".TP\n.B ISOMER_BACKEND_PATH\nFolders, separated by colons, that hold backend libraries.\n"
+      ".TP\n.B ISOMER_LOG\nWhat to log on standard error: error, warning, notice, debug or quiet.");
 }

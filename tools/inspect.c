@@ -16,8 +16,8 @@ static iso_status measure(const iso_options *options, const iso_model *model,
                           memory_need *out_need) {
   const iso_model_config *config = iso_model_get_config(model);
   iso_scheme scheme = ISO_SCHEME_F32;
-  if (options->kv_type &&
-      (!iso_scheme_from_name(options->kv_type, &scheme) || !(iso_operand_schemes(ISO_OPERAND_KV) & ISO_SCHEME_BIT(scheme))))
+  if (options->kv_type && (!iso_scheme_from_name(options->kv_type, &scheme) ||
+                           !(iso_operand_schemes(ISO_OPERAND_KV) & ISO_SCHEME_BIT(scheme))))
     return iso_fail(ISO_ERROR_INVALID_ARGUMENT,
                     "--kv-type %s is none of f32, f16, bf16, q8_0, f8_g128", options->kv_type);
   *out_need = (memory_need){.context = (int32_t)options->context};

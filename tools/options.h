@@ -25,8 +25,8 @@ typedef struct iso_options {
 #define ISO_FIELD_FLOAT(field) double field;
 #define ISO_FIELD_FLAG(field) bool field;
 #define ISO_FIELD_LIST(field) iso_option_list field;
-#define ISO_OPTION(field, TYPE, short_name, long_name, alias, argument, default_value, min, max, \
-                   commands, help)                                                               \
+#define ISO_OPTION(field, TYPE, short_name, long_name, alias, argument, default_value, min, max,   \
+                   commands, help)                                                                 \
   ISO_FIELD_##TYPE(field)
 #include "tools/options.def"
 #undef ISO_OPTION

@@ -21,7 +21,7 @@ enum {
 typedef struct scorer {
   iso_runtime *runtime;
   int32_t window, n_batch, bos_id; /* bos_id -1: the model takes none */
-  int32_t adapter; /* of all rows; 0: none */
+  int32_t adapter;                 /* of all rows; 0: none */
   int32_t *pages, n_pages;
   int32_t *tokens;           /* of the window */
   double loss, squared_loss; /* sums of -log p and its square */

@@ -55,8 +55,10 @@ static iso_status make_prompt(const iso_options *options, const iso_model *model
     if (status == ISO_OK && options->system)
       status = iso_conversation_add(&conversation, "system", options->system);
     if (status == ISO_OK && strlen(text) != length)
-      status = iso_fail(ISO_ERROR_INVALID_ARGUMENT, "the prompt has a NUL byte at offset %zu; a "
-                                                    "chat message cannot", strlen(text));
+      status = iso_fail(ISO_ERROR_INVALID_ARGUMENT,
+                        "the prompt has a NUL byte at offset %zu; a "
+                        "chat message cannot",
+                        strlen(text));
     if (status == ISO_OK)
       status = iso_conversation_add(&conversation, "user", text);
     if (status == ISO_OK)

@@ -19,7 +19,7 @@ typedef struct serving {
   iso_engine *engine;
   const char *keys[MAX_KEYS];
   int n_keys;
-  char *key_text; /* of --api-key-file */
+  char *key_text;                /* of --api-key-file */
   char *names[1 + ISO_MAX_LIST]; /* of the model, then of its adapters */
 } serving;
 
@@ -65,7 +65,7 @@ static iso_status name_models(serving *self) {
   const iso_options *options = self->options;
   const char *given = options->served_model_name;
   for (int i = 0; i <= options->lora.n; i++) {
-    iso_text_view name = i > 0    ? iso_tool_adapter_name(options, i - 1)
+    iso_text_view name = i > 0   ? iso_tool_adapter_name(options, i - 1)
                          : given ? (iso_text_view){given, strlen(given)}
                                  : iso_tool_name(options->model);
     self->names[i] = strndup(name.data, name.length);
@@ -83,27 +83,26 @@ static iso_status name_models(serving *self) {
 static iso_status serve(serving *self) {
   const iso_options *options = self->options;
   bool no_log = options->access_log && strcmp(options->access_log, "none") == 0;
-  const iso_server_options server = {
-      .host = options->host,
-      .port = (int)options->port,
-      .model_name = self->names[0],
-      .adapter_names = (const char *const *)self->names + 1,
-      .n_adapters = options->lora.n,
-      .max_body = (size_t)options->max_body << 20,
-      .max_connections = (int)options->max_connections,
-      .receive_seconds = options->receive_timeout,
-      .idle_seconds = options->idle_timeout,
-      .request_seconds = options->request_timeout,
-      .drain_seconds = options->drain_timeout,
-      .api_keys = self->keys,
-      .n_api_keys = self->n_keys,
-      .cors_origins = options->cors_origin.items,
-      .n_cors_origins = options->cors_origin.n,
-      .allowed_hosts = options->allowed_host.items,
-      .n_allowed_hosts = options->allowed_host.n,
-      .tool_calls = options->tool_calls,
-      .access_log = no_log ? NULL : options->access_log,
-      .log_prompts = options->log_prompts};
+  const iso_server_options server = {.host = options->host,
+                                     .port = (int)options->port,
+                                     .model_name = self->names[0],
+                                     .adapter_names = (const char *const *)self->names + 1,
+                                     .n_adapters = options->lora.n,
+                                     .max_body = (size_t)options->max_body << 20,
+                                     .max_connections = (int)options->max_connections,
+                                     .receive_seconds = options->receive_timeout,
+                                     .idle_seconds = options->idle_timeout,
+                                     .request_seconds = options->request_timeout,
+                                     .drain_seconds = options->drain_timeout,
+                                     .api_keys = self->keys,
+                                     .n_api_keys = self->n_keys,
+                                     .cors_origins = options->cors_origin.items,
+                                     .n_cors_origins = options->cors_origin.n,
+                                     .allowed_hosts = options->allowed_host.items,
+                                     .n_allowed_hosts = options->allowed_host.n,
+                                     .tool_calls = options->tool_calls,
+                                     .access_log = no_log ? NULL : options->access_log,
+                                     .log_prompts = options->log_prompts};
   return iso_server_run(&server, load, self);
 }
 
