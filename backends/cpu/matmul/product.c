@@ -73,9 +73,7 @@ static scratch_layout scratch_of(const iso_product_kernel *kernel, const iso_pac
   scratch_layout layout = {.activations = aligned((uint64_t)shape->elements * sizeof(float))};
   int64_t width = item_groups_of(kernel, shape) * shape->group_rows;
   int64_t own_rows = least(rows, most(1, PRIVATE_ELEMENTS / most(1, shape->elements)));
-  int64_t most_rows =
-      kernel->span_elements && !has_spans(kernel, shape) ? kernel->call_rows : MAX_CHUNK_ROWS;
-  int64_t chunk = parts(least(rows, most_rows), kernel->panel_rows) * kernel->panel_rows;
+  int64_t chunk = parts(least(rows, MAX_CHUNK_ROWS), kernel->panel_rows) * kernel->panel_rows;
   layout.tile =
       layout.activations + activation_bytes(kernel, own_rows, shape->elements, n_segments);
   layout.sums = layout.tile + tile_memory(kernel, shape->elements);
@@ -299,6 +297,19 @@ static uint8_t *results_at(const item_work *item, item_place place, int64_t row,
   return out;
 }
 
+/* Stores `count` rows of sums, from row `row` of the item's segment on, where they are whole and
+ * the kernel has not done so. */
+static void store_sums(const item_work *item, item_place place, const iso_product_call *call,
+                       int64_t row, int64_t count) {
+  const iso_product *product = product_of(item);
+  int64_t width = product->kernel->tile_groups * product->shape.group_rows;
+  if (call->out || place.k + call->count != product->shape.elements)
+    return;
+  for (int64_t r = 0; r < count; r++)
+    store_row(product, item->segment->first + row + r, place.group * product->shape.group_rows,
+              width, call->sums + r * width);
+}
+
 /* One tile and stretch times all rows. Sums of a call are stored while they are in the caches. */
 static void run_place(const item_work *item, item_place place, const uint8_t *tile, float *sums,
                       iso_ahead *ahead) {
@@ -327,9 +338,7 @@ static void run_place(const item_work *item, item_place place, const uint8_t *ti
     call.out = results_at(item, place, at, &call);
     call.out_rows = count;
     kernel->many(&call);
-    for (int64_t r = 0; !call.out && place.k + call.count == shape->elements && r < count; r++)
-      store_row(product, item->segment->first + at + r, place.group * shape->group_rows, width,
-                call.sums + r * width);
+    store_sums(item, place, &call, at, count);
   }
 }
 
@@ -397,11 +406,6 @@ static iso_near near_of(const item_work *item, item_place place) {
       .n_groups = groups_at(item, place)};
 }
 
-static int64_t near_lines(const iso_near *near) {
-  int64_t lines = parts((int64_t)near->bytes, 64);
-  return (near->n_groups - near->group) * lines - (int64_t)near->at / 64;
-}
-
 /* All stretches of a tile over a span. */
 static void expand_span(const item_work *item, item_place place, uint8_t *tile) {
   const iso_product *product = product_of(item);
@@ -416,36 +420,28 @@ static void expand_span(const item_work *item, item_place place, uint8_t *tile) 
   }
 }
 
-/* A span of a tile times all rows, at most call_rows at a time. The sums of all are kept only where
- * another span follows. */
+/* A span of a tile times all rows of an item, which are call_rows at most. */
 static void run_span(const item_work *item, item_place place, const uint8_t *tile, float *sums) {
-  const iso_product *product = product_of(item);
-  const iso_product_kernel *kernel = product->kernel;
-  const iso_packed_shape *shape = &product->shape;
-  int64_t width = kernel->tile_groups * shape->group_rows, stretch = kernel->stretch_elements;
+  const iso_product_kernel *kernel = product_of(item)->kernel;
+  int64_t count = item->row_end - item->row;
   iso_near near = near_of(item, place);
   iso_panel panels[ISO_MAX_SPAN_STRETCHES];
-  iso_product_call call = {.stretches = tile, .stride = kernel->stretch_stride, .near = &near};
-  call.n_groups = groups_at(item, place);
-  call.count = span_at(item, place.k);
-  call.first = place.k == 0;
-  call.panel = panels;
-  bool keeps = has_spans(kernel, shape);
-  for (int64_t at = item->row; at < item->row_end; at += kernel->call_rows) {
-    int64_t count = least(kernel->call_rows, item->row_end - at);
-    near.lines = parts(near_lines(&near), parts(item->row_end - at, kernel->call_rows));
-    for (int64_t k = 0; k < call.count; k += stretch) {
-      panels[k / stretch] = iso_activations_panel(kernel, &item->activations, at, place.k + k);
-      panels[k / stretch].rows = parts(count, kernel->panel_rows) * kernel->panel_rows;
-    }
-    call.sums = sums + (keeps ? (at - item->row) * width : 0);
-    call.out = results_at(item, place, at, &call);
-    call.out_rows = count;
-    kernel->many(&call);
-    for (int64_t r = 0; !call.out && place.k + call.count == shape->elements && r < count; r++)
-      store_row(product, item->segment->first + at + r, place.group * shape->group_rows, width,
-                call.sums + r * width);
+  iso_product_call call = {.stretches = tile,
+                           .stride = kernel->stretch_stride,
+                           .n_groups = groups_at(item, place),
+                           .count = span_at(item, place.k),
+                           .panel = panels,
+                           .first = place.k == 0,
+                           .sums = sums,
+                           .out_rows = count,
+                           .near = &near};
+  for (int64_t k = 0, s = 0; k < call.count; k += kernel->stretch_elements, s++) {
+    panels[s] = iso_activations_panel(kernel, &item->activations, item->row, place.k + k);
+    panels[s].rows = parts(count, kernel->panel_rows) * kernel->panel_rows;
   }
+  call.out = results_at(item, place, item->row, &call);
+  kernel->many(&call);
+  store_sums(item, place, &call, item->row, count);
 }
 
 /* Groups [group, group_end) times rows [row, row_end) of a segment. */

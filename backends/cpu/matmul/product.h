@@ -107,7 +107,6 @@ typedef struct iso_near {
   const uint8_t *codes;        /* of the first group, `group_bytes` from those of the next */
   uint64_t group_bytes, bytes; /* of a group, of which so many are asked for */
   int64_t n_groups;
-  int64_t lines; /* to ask for in a call */
   int64_t group; /* done */
   uint64_t at;   /* of the next group */
 } iso_near;
@@ -140,7 +139,8 @@ struct iso_product_kernel {
   uint32_t few_panel_rows;   /* of `few`, at most; at most that too */
   bool whole_panels;         /* the last panel has room for panel_rows too */
   uint32_t call_rows;        /* rows, whole panels, that `many` takes at a time; 0: panel_rows */
-  uint32_t span_elements;    /* whole stretches that `many` takes at a time; 0: one stretch */
+  uint32_t span_elements;    /* whole stretches that `many` takes at a time; 0: one stretch. Else
+                              * call_rows is as many rows as an item has at most */
   uint32_t value_bytes;      /* of an activation: 1 or 2 of quantized ones, 4 of f32 */
   uint32_t sub_shift;        /* quantized: 2^this elements share a correction, 4 or 5; else 0 */
   int32_t offset;            /* quantized: what codes are stored plus; 0 where `minimum` */
