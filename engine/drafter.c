@@ -4,6 +4,7 @@
 #include "engine/engine.h"
 
 #include "core/log.h"
+#include "models/model.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -19,24 +20,14 @@ static iso_status create_lists(iso_drafter *drafter) {
              : iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory for drafts of %zu sequences", n);
 }
 
-static uint64_t bytes_of(const iso_model *model) {
-  uint64_t bytes = 0;
-  for (uint32_t i = 0; i < iso_model_tensor_count(model); i++) {
-    iso_model_tensor tensor;
-    iso_model_get_tensor(model, i, &tensor);
-    bytes += tensor.bytes;
-  }
-  return bytes;
-}
-
 /* Shares of a step: what a run of any draft model takes, and what drafts may cost before four right
  * ones of five pay no longer for them and their rows. */
 static const double LEAST_PRICE = 0.1, PRICE_THAT_PAYS = 0.6;
 
 /* Weights are what a step reads, but a small model has nearly as many kernels to run. */
 static double price_of(const iso_model *draft, const iso_model *model) {
-  uint64_t bytes = bytes_of(model);
-  return LEAST_PRICE + (bytes > 0 ? (double)bytes_of(draft) / (double)bytes : 1);
+  uint64_t bytes = iso_model_weight_bytes(model);
+  return LEAST_PRICE + (bytes > 0 ? (double)iso_model_weight_bytes(draft) / (double)bytes : 1);
 }
 
 iso_status iso_drafter_create(const iso_engine *engine, iso_drafter *out_drafter) {

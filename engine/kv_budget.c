@@ -1,6 +1,7 @@
 #include "engine/kv_budget.h"
 
 #include "models/adapter.h"
+#include "models/model.h"
 #include <inttypes.h>
 
 iso_status iso_kv_page_bytes(const iso_model *model, const iso_runtime_options *options,
@@ -21,12 +22,8 @@ static iso_status bytes_left(const iso_model *model, const iso_runtime_options *
                              const iso_open_device *device, double layer_share, double *out_bytes) {
   uint64_t free_bytes;
   ISO_TRY(device->memory.bytes_free(device->device, &free_bytes));
-  double weights = (double)iso_adapters_bytes(options->adapters, options->n_adapters);
-  for (uint32_t i = 0; i < iso_model_tensor_count(model); i++) {
-    iso_model_tensor tensor;
-    iso_model_get_tensor(model, i, &tensor);
-    weights += (double)tensor.bytes;
-  }
+  double weights = (double)iso_model_weight_bytes(model) +
+                   (double)iso_adapters_bytes(options->adapters, options->n_adapters);
   *out_bytes = (double)free_bytes - weights * layer_share;
   return ISO_OK;
 }

@@ -98,6 +98,16 @@ void iso_model_get_tensor(const iso_model *model, uint32_t index, iso_model_tens
   memcpy(out->dims, tensor->dims, sizeof out->dims);
 }
 
+uint64_t iso_model_weight_bytes(const iso_model *model) {
+  uint64_t bytes = 0;
+  for (uint32_t i = 0; i < iso_model_tensor_count(model); i++) {
+    iso_model_tensor tensor;
+    iso_model_get_tensor(model, i, &tensor);
+    bytes += tensor.bytes;
+  }
+  return bytes;
+}
+
 static iso_status check_options(const iso_model_graph_options *options) {
   const struct {
     const char *name;
