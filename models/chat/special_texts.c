@@ -6,7 +6,8 @@
 #include <string.h>
 
 /* Private-use characters that mark the text of a special token within what the user wrote; such
- * text is tokenized as text. The user's own marks are dropped first. */
+ * text is tokenized as text. The user's own marks are dropped first, or what they stand between
+ * could become a special token once they are gone. */
 #define MARK_BEGIN "\xEE\x80\x80" /* U+E000 */
 #define MARK_END "\xEE\x80\x81"   /* U+E001 */
 enum { MARK_LENGTH = 3 };
@@ -51,9 +52,20 @@ static size_t special_length(const iso_special_texts *specials, const char *at, 
   return iso_trie_longest(&specials->trie, at, room, &length) >= 0 ? length : 0;
 }
 
-static bool is_mark(const char *at, size_t room) {
-  return room >= MARK_LENGTH &&
-         (memcmp(at, MARK_BEGIN, MARK_LENGTH) == 0 || memcmp(at, MARK_END, MARK_LENGTH) == 0);
+static bool is_mark(const char *at) {
+  return memcmp(at, MARK_BEGIN, MARK_LENGTH) == 0 || memcmp(at, MARK_END, MARK_LENGTH) == 0;
+}
+
+/* Takes marks out, those too that begin where another was taken out. Returns what is left. */
+static size_t drop_marks(char *text) {
+  size_t length = 0;
+  for (const char *at = text; *at; at++) {
+    text[length++] = *at;
+    if (length >= MARK_LENGTH && is_mark(text + length - MARK_LENGTH))
+      length -= MARK_LENGTH;
+  }
+  text[length] = 0;
+  return length;
 }
 
 static iso_status append_marked(iso_text *out, const char *text, size_t length) {
@@ -62,23 +74,22 @@ static iso_status append_marked(iso_text *out, const char *text, size_t length) 
   return iso_text_append(out, MARK_END, MARK_LENGTH);
 }
 
-/* Replaces a text where it holds special tokens or marks. */
+/* Replaces a text where it holds special tokens. */
 static iso_status mark_text(char **text_place, const iso_special_texts *specials, bool *marked) {
   const char *text = *text_place;
-  size_t length = strlen(text), plain = 0;
+  size_t length = drop_marks(*text_place), plain = 0;
   iso_text out = {0};
   iso_status status = ISO_OK;
   for (size_t i = 0; i < length && status == ISO_OK;) {
     size_t taken = special_length(specials, text + i, length - i);
-    bool mark = !taken && is_mark(text + i, length - i);
-    if (!taken && !mark) {
+    if (!taken) {
       i++;
       continue;
     }
     status = iso_text_append(&out, text + plain, i - plain);
-    if (status == ISO_OK && taken)
+    if (status == ISO_OK)
       status = append_marked(&out, text + i, taken);
-    i += mark ? MARK_LENGTH : taken;
+    i += taken;
     plain = i;
     *marked = true;
   }

@@ -17,7 +17,7 @@ ISO_MUST_CHECK iso_status iso_special_texts_create(const iso_tokenizer *tokenize
 void iso_special_texts_destroy(iso_special_texts *specials);
 
 /* Marks them in every string below `item`, keys too, for templates write out whole objects. Sets
- * *marked where there are any. */
+ * *marked where there are any. The marks, U+E000 and U+E001, are taken out of what people write. */
 ISO_MUST_CHECK iso_status iso_special_texts_mark(const iso_special_texts *specials, cJSON *item,
                                                  bool *marked);
 
