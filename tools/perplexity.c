@@ -25,6 +25,7 @@ typedef struct scorer {
   int32_t *pages, n_pages;
   int32_t *tokens;           /* of the window */
   double loss, squared_loss; /* sums of -log p and its square */
+  float *losses;             /* of the scored tokens, for whoever compares two models */
   int64_t n_scored;
 } scorer;
 
@@ -46,7 +47,7 @@ static void score_rows(scorer *self, int32_t position, int32_t count) {
                              self->tokens[position + i + 1]);
     self->loss += loss;
     self->squared_loss += loss * loss;
-    self->n_scored++;
+    self->losses[self->n_scored++] = (float)loss;
   }
 }
 
@@ -118,6 +119,9 @@ static iso_status print_result(const iso_options *options, const scorer *self, i
   cJSON_AddNumberToObject(root, "n_scored", (double)self->n_scored);
   cJSON_AddNumberToObject(root, "n_windows", (double)n_windows);
   cJSON_AddNumberToObject(root, "n_ctx", self->window);
+  if (options->losses)
+    cJSON_AddItemToObject(root, "losses",
+                          cJSON_CreateFloatArray(self->losses, (int)self->n_scored));
   return iso_json_output_print(root);
 }
 
@@ -145,16 +149,18 @@ static iso_status run(const iso_options *options, const iso_model *model, const 
   self.n_pages = iso_runtime_get_options(self.runtime)->n_pages;
   self.pages = calloc((size_t)self.n_pages, sizeof *self.pages);
   self.tokens = calloc((size_t)self.window, sizeof *self.tokens);
+  self.losses = malloc((size_t)n_windows * (size_t)self.window * sizeof *self.losses);
   for (int32_t i = 0; self.pages && i < self.n_pages; i++)
     self.pages[i] = i;
   iso_status status =
-      self.pages && self.tokens
+      self.pages && self.tokens && self.losses
           ? score_text(&self, ids, n_windows)
           : iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory for a window of %d", self.window);
   if (status == ISO_OK)
     status = print_result(options, &self, n_windows);
   free(self.pages);
   free(self.tokens);
+  free(self.losses);
   iso_runtime_destroy(self.runtime);
   return status;
 }

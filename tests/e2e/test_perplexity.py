@@ -1,4 +1,5 @@
 """`isomer perplexity` against transformers, and what must not change it."""
+import math
 import os
 import tempfile
 import unittest
@@ -34,6 +35,12 @@ class Perplexity(unittest.TestCase):
         # Activations of quantized products may be rounded to 8 bits.
         self.assertLess(abs(found["perplexity"] / EXPECTED - 1), 0.01)
         self.assertLess(abs(found["error"] / EXPECTED_ERROR - 1), 0.02)
+
+    def test_losses(self):
+        found = self.score("-c", 128, "--losses")
+        self.assertEqual(len(found["losses"]), SCORED)
+        self.assertAlmostEqual(math.exp(sum(found["losses"]) / SCORED) / found["perplexity"], 1, places=5)
+        self.assertNotIn("losses", self.score("-c", 128))
 
     def test_steps_do_not_matter(self):
         whole, cut = self.score("-c", 128), self.score("-c", 128, "-b", 23)
