@@ -3,9 +3,11 @@
 #include "tools/tool.h"
 
 #include <histedit.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <termios.h>
 #include <unistd.h>
 
 enum { MAX_LINE = 16 << 20 };
@@ -146,10 +148,32 @@ static iso_status loop(chat *self) {
   return ISO_OK;
 }
 
+static struct termios terminal; /* as it was before the editor */
+
+static void on_end(int number) {
+  if (tcgetpgrp(STDIN_FILENO) == getpgrp())
+    tcsetattr(STDIN_FILENO, TCSANOW, &terminal);
+  raise(number);
+}
+
+/* The editor reads keys one by one, unseen: whoever ends the program in the midst of a line must
+ * not leave the terminal so to the shell. */
+static void restore_terminal_at_end(void) {
+  static const int numbers[] = {SIGTERM, SIGHUP, SIGQUIT};
+  const struct sigaction action = {.sa_handler = on_end, .sa_flags = SA_RESETHAND};
+  struct sigaction before;
+  if (tcgetattr(STDIN_FILENO, &terminal) != 0)
+    return;
+  for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+    if (sigaction(numbers[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+      sigaction(numbers[i], &action, NULL);
+}
+
 static void open_editor(chat *self) {
   HistEvent event;
   if (!isatty(STDIN_FILENO))
     return;
+  restore_terminal_at_end();
   self->history = history_init();
   self->editor = el_init("isomer", stdin, stdout, stderr);
   if (!self->editor || !self->history)
