@@ -127,7 +127,9 @@ static iso_status run_grid(const iso_options *options, iso_open_device *device, 
                                 : ISO_OK;
 }
 
-static iso_status run_on(const iso_options *options, iso_open_device *device, int *out_exit) {
+/* `junit`: where the report goes, or NULL. */
+static iso_status run_on(const iso_options *options, iso_open_device *device,
+                         iso_file_writer *junit, int *out_exit) {
   conform_run run = {.log = {.device = device->spec,
                              .device_name = device->info.name,
                              .seed = options->seed_given ? (uint64_t)options->seed : 1,
@@ -136,8 +138,8 @@ static iso_status run_on(const iso_options *options, iso_open_device *device, in
   iso_status status = run_grid(options, device, &run);
   if (status == ISO_OK && !options->json)
     iso_conform_print_text(&run.log);
-  if (status == ISO_OK && options->junit)
-    status = iso_conform_write_junit(&run.log, options->junit);
+  if (status == ISO_OK && junit)
+    status = iso_conform_write_junit(&run.log, junit);
   if (status == ISO_OK && options->json)
     status = iso_conform_print_json(&run.log);
   *out_exit = run.log.summary.n_failed > 0;
@@ -145,10 +147,7 @@ static iso_status run_on(const iso_options *options, iso_open_device *device, in
   return status;
 }
 
-iso_status iso_command_conform(iso_options *options, int *out_exit) {
-  if (strchr(options->device, ','))
-    return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "conform checks one device, \"%s\" are several",
-                    options->device);
+static iso_status open_and_run(const iso_options *options, iso_file_writer *junit, int *out_exit) {
   iso_registry *registry;
   ISO_TRY(iso_registry_create(&registry));
   iso_device_options device_options = {.size = sizeof device_options,
@@ -159,9 +158,22 @@ iso_status iso_command_conform(iso_options *options, int *out_exit) {
   if (status == ISO_OK)
     status = iso_device_open(registry, options->device, &device_options, &device);
   if (status == ISO_OK) {
-    status = run_on(options, device, out_exit);
+    status = run_on(options, device, junit, out_exit);
     iso_device_close(device);
   }
   iso_registry_destroy(registry);
+  return status;
+}
+
+iso_status iso_command_conform(iso_options *options, int *out_exit) {
+  if (strchr(options->device, ','))
+    return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "conform checks one device, \"%s\" are several",
+                    options->device);
+  /* A path that cannot be written is found now, and not after the cases. */
+  iso_file_writer *junit = NULL;
+  if (options->junit)
+    ISO_TRY(iso_file_writer_create(options->junit, &junit));
+  iso_status status = open_and_run(options, junit, out_exit);
+  iso_file_writer_destroy(junit);
   return status;
 }

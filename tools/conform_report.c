@@ -1,7 +1,6 @@
 #include "tools/conform_report.h"
 #include "tools/json_output.h"
 
-#include "core/file.h"
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -270,7 +269,7 @@ static iso_status write_suite(iso_file_writer *writer, const iso_conform_log *lo
   return append(writer, "  </testsuite>\n");
 }
 
-static iso_status write_suites(iso_file_writer *writer, const iso_conform_log *log) {
+iso_status iso_conform_write_junit(const iso_conform_log *log, iso_file_writer *writer) {
   const iso_conform_summary *summary = &log->summary;
   ISO_TRY(append(writer,
                  "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
@@ -281,12 +280,4 @@ static iso_status write_suites(iso_file_writer *writer, const iso_conform_log *l
     ISO_TRY(write_suite(writer, log, op));
   ISO_TRY(append(writer, "</testsuites>\n"));
   return iso_file_writer_commit(writer);
-}
-
-iso_status iso_conform_write_junit(const iso_conform_log *log, const char *path) {
-  iso_file_writer *writer;
-  ISO_TRY(iso_file_writer_create(path, &writer));
-  iso_status status = write_suites(writer, log);
-  iso_file_writer_destroy(writer);
-  return status;
 }

@@ -2,6 +2,7 @@
 #ifndef ISOMER_TOOLS_CONFORM_REPORT_H
 #define ISOMER_TOOLS_CONFORM_REPORT_H
 
+#include "core/file.h"
 #include "ops/conform/conform.h"
 #include <stdio.h>
 
@@ -40,7 +41,8 @@ void iso_conform_log_free(iso_conform_log *log);
 void iso_conform_print_text(const iso_conform_log *log);
 ISO_MUST_CHECK iso_status iso_conform_print_json(const iso_conform_log *log);
 /* JUnit's XML as CI systems read it: a suite an op, a case a record, refusals as skipped. Bytes
- * that XML cannot hold become '?'. */
-ISO_MUST_CHECK iso_status iso_conform_write_junit(const iso_conform_log *log, const char *path);
+ * that XML cannot hold become '?'. Commits the file. */
+ISO_MUST_CHECK iso_status iso_conform_write_junit(const iso_conform_log *log,
+                                                  iso_file_writer *writer);
 
 #endif

@@ -96,9 +96,11 @@ class Conform(unittest.TestCase):
         self.assertEqual(failed[0].get("classname"), "wrong.add")
 
     def test_junit_where_no_file_can_be(self):
+        """That is said before the cases, of which nothing is shown then."""
         done = isomer.run("conform", "--device", "host", "--op", "argmax", "--junit",
                           "/nonexistent/report.xml", code=1)
         self.assertIn("/nonexistent", done.stderr)
+        self.assertEqual(done.stdout, "")
 
     def test_perf(self):
         found = isomer.run_json("conform", "--device", "cpu", "--op", "add", "--perf")
