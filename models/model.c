@@ -2,12 +2,12 @@
 
 #include "models/adapter.h"
 #include "models/builder.h"
-#include "models/chat/chat_template.h"
 #include "models/tokenizer/tokenizer.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 
 static iso_status open_gguf(const char *path, const iso_model_options *options, iso_model *model) {
   ISO_TRY(iso_gguf_open(path, &model->gguf));
@@ -83,6 +83,29 @@ const iso_chat_template *iso_model_get_chat_template(const iso_model *model) {
 }
 const iso_special_texts *iso_model_get_special_texts(const iso_model *model) {
   return model->special_texts;
+}
+
+/* Text of a special token, "" where the model has none; malloc'ed. */
+static char *special_text(const iso_tokenizer *tokenizer, int32_t id) {
+  size_t length = 0;
+  const char *text = iso_tokenizer_token_text(tokenizer, id, &length);
+  return strndup(text ? text : "", text ? length : 0);
+}
+
+iso_status iso_model_render_chat(const iso_model *model, const iso_chat_input *input,
+                                 char **out_text, size_t *out_length) {
+  char *bos = special_text(model->tokenizer, iso_tokenizer_bos_id(model->tokenizer));
+  char *eos = special_text(model->tokenizer, iso_tokenizer_eos_id(model->tokenizer));
+  iso_chat_input whole = *input;
+  whole.bos_token = bos;
+  whole.eos_token = eos;
+  whole.now = time(NULL);
+  iso_status status =
+      bos && eos ? iso_chat_template_render(model->chat_template, &whole, out_text, out_length)
+                 : iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory for a prompt");
+  free(bos);
+  free(eos);
+  return status;
 }
 
 uint32_t iso_model_tensor_count(const iso_model *model) {

@@ -4,6 +4,7 @@
 
 #include <isomer/model.h>
 
+#include "models/chat/chat_template.h"
 #include "models/chat/special_texts.h"
 #include "models/formats/gguf.h"
 #include "models/formats/hf_folder.h"
@@ -55,6 +56,11 @@ uint64_t iso_model_weight_bytes(const iso_model *model);
 
 /* Of the tokenizer; NULL where there is no chat template. */
 const iso_special_texts *iso_model_get_special_texts(const iso_model *model);
+
+/* Renders a conversation with the model's chat template, which there must be: `input` says all but
+ * the texts of special tokens and the time. As iso_chat_template_render() otherwise. */
+ISO_MUST_CHECK iso_status iso_model_render_chat(const iso_model *model, const iso_chat_input *input,
+                                                char **out_text, size_t *out_length);
 
 /* The entry of architectures.def for a GGUF architecture or a config.json model_type; NULL when
  * there is none. */

@@ -2,13 +2,9 @@
 #include "server/job.h"
 
 #include "core/json.h"
-#include "models/chat/chat_template.h"
-#include "models/chat/special_texts.h"
 #include "models/model.h"
-#include "models/tokenizer/tokenizer.h"
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 static bool out_of_memory(iso_api_error *refusal) {
   return iso_refuse(refusal, 503, NULL, "out_of_memory", "out of memory");
@@ -126,30 +122,13 @@ static bool normalise(cJSON *messages, iso_api_error *refusal) {
 
 /* ---- Tokens ---- */
 
-static char *special_text(const iso_tokenizer *tokenizer, int32_t id) {
-  size_t length = 0;
-  const char *text = iso_tokenizer_token_text(tokenizer, id, &length);
-  return strndup(text ? text : "", text ? length : 0);
-}
-
 static iso_status render(const iso_model *model, const iso_fields *fields, char **out_text,
                          size_t *out_length) {
-  const iso_tokenizer *tokenizer = iso_model_get_tokenizer(model);
-  char *bos = special_text(tokenizer, iso_tokenizer_bos_id(tokenizer));
-  char *eos = special_text(tokenizer, iso_tokenizer_eos_id(tokenizer));
-  iso_chat_input input = {.messages = fields->messages,
-                          .tools = fields->tools,
-                          .add_generation_prompt = fields->add_generation_prompt,
-                          .bos_token = bos,
-                          .eos_token = eos,
-                          .extra = fields->template_variables,
-                          .now = time(NULL)};
-  iso_status status = bos && eos ? iso_chat_template_render(iso_model_get_chat_template(model),
-                                                            &input, out_text, out_length)
-                                 : iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory for a prompt");
-  free(bos);
-  free(eos);
-  return status;
+  const iso_chat_input input = {.messages = fields->messages,
+                                .tools = fields->tools,
+                                .add_generation_prompt = fields->add_generation_prompt,
+                                .extra = fields->template_variables};
+  return iso_model_render_chat(model, &input, out_text, out_length);
 }
 
 /* Whether a template says something else where there are no tools. */

@@ -1,11 +1,8 @@
 #include "tools/conversation.h"
 
-#include "models/chat/chat_template.h"
 #include "models/model.h"
-#include "models/tokenizer/tokenizer.h"
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 iso_status iso_conversation_create(iso_conversation *out_conversation) {
   out_conversation->messages = cJSON_CreateArray();
@@ -42,38 +39,18 @@ void iso_conversation_truncate(iso_conversation *conversation, int count) {
                               cJSON_GetArraySize(conversation->messages) - 1);
 }
 
-/* Text of a special token, "" where the model has none; malloc'ed. */
-static char *special_text(const iso_tokenizer *tokenizer, int32_t id) {
-  size_t length = 0;
-  const char *text = iso_tokenizer_token_text(tokenizer, id, &length);
-  return strndup(text ? text : "", text ? length : 0);
-}
-
 iso_status iso_conversation_tokenize(const iso_conversation *conversation, const iso_model *model,
                                      int32_t **out_ids, size_t *out_count) {
-  const iso_tokenizer *tokenizer = iso_model_get_tokenizer(model);
-  char *bos = special_text(tokenizer, iso_tokenizer_bos_id(tokenizer));
-  char *eos = special_text(tokenizer, iso_tokenizer_eos_id(tokenizer));
+  const iso_chat_input input = {.messages = conversation->messages, .add_generation_prompt = true};
   char *text = NULL;
   size_t length = 0;
-  iso_chat_input input = {.messages = conversation->messages,
-                          .add_generation_prompt = true,
-                          .bos_token = bos,
-                          .eos_token = eos,
-                          .now = time(NULL)};
   bool marked = false;
-  iso_status status =
-      iso_special_texts_mark(iso_model_get_special_texts(model), conversation->messages, &marked);
-  if (status == ISO_OK)
-    status = bos && eos ? iso_chat_template_render(iso_model_get_chat_template(model), &input,
-                                                   &text, &length)
-                        : iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory for a prompt");
+  ISO_TRY(
+      iso_special_texts_mark(iso_model_get_special_texts(model), conversation->messages, &marked));
+  ISO_TRY(iso_model_render_chat(model, &input, &text, &length));
   /* Templates write BOS themselves where the model wants it; the tokenizer adds no second one. */
-  if (status == ISO_OK)
-    status = iso_special_texts_encode(tokenizer, text, length, marked, ISO_TOKENIZE_ADD_SPECIAL,
-                                      out_ids, out_count);
-  free(bos);
-  free(eos);
+  iso_status status = iso_special_texts_encode(iso_model_get_tokenizer(model), text, length, marked,
+                                               ISO_TOKENIZE_ADD_SPECIAL, out_ids, out_count);
   free(text);
   return status;
 }
