@@ -242,6 +242,7 @@ static void count_idle(iso_engine *engine, double now) {
 /* Hands the planned step to the device. */
 static iso_status submit(iso_engine *engine) {
   engine_batch *batch = &engine->batch;
+  iso_event_flush(engine); /* what ended before the step does not wait for it */
   batch->start_us = iso_engine_now_us();
   count_idle(engine, batch->start_us);
   ISO_TRY(iso_runtime_submit(engine->runtime, batch->entries, batch->drawn_rows, batch->n));
@@ -362,6 +363,11 @@ static void *thread_main(void *context) {
     if (step_or_fail(engine, &is_busy) != ISO_OK)
       break;
   return NULL;
+}
+
+void iso_engine_on_flush(iso_engine *engine, iso_flush_callback on_flush, void *context) {
+  engine->on_flush = on_flush;
+  engine->flush_context = context;
 }
 
 iso_status iso_engine_start(iso_engine *engine) {

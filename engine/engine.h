@@ -250,14 +250,17 @@ struct iso_engine {
   iso_text piece;                /* scratch: what a token completed */
   iso_event_token *event_tokens; /* scratch of events */
   size_t event_token_capacity;
-  engine_row_price row_price; /* for judging drafts */
-  int32_t n_decoding;         /* sequences that decode in the step being planned */
-  int64_t n_prompt_rows;      /* that those who may join them have still to run */
-  int32_t n_drafting;         /* drafts in it so far */
-  double us_per_token;        /* cost of a row, running average */
-  double last_step_end_us;    /* 0: nothing ran just before */
-  double busy_seen_us;        /* when the device was last seen at work */
-  int32_t n_started;          /* since the queue was last told */
+  engine_row_price row_price;  /* for judging drafts */
+  int32_t n_decoding;          /* sequences that decode in the step being planned */
+  int64_t n_prompt_rows;       /* that those who may join them have still to run */
+  int32_t n_drafting;          /* drafts in it so far */
+  double us_per_token;         /* cost of a row, running average */
+  iso_flush_callback on_flush; /* NULL: nobody asked */
+  void *flush_context;
+  bool has_events;         /* since on_flush was called */
+  double last_step_end_us; /* 0: nothing ran just before */
+  double busy_seen_us;     /* when the device was last seen at work */
+  int32_t n_started;       /* since the queue was last told */
   int32_t n_done;
   iso_engine_stats stats;
 };
@@ -273,7 +276,7 @@ void iso_engine_queue_destroy(iso_engine *engine);
 void iso_engine_take_in(iso_engine *engine);
 /* No command reaches the request any more, which is about to end. */
 void iso_engine_forget(iso_engine *engine, engine_request *request);
-/* Tells waiting threads what this step changed. */
+/* Tells waiting threads what this step changed, and that its events are all given. */
 void iso_engine_publish(iso_engine *engine);
 
 /* ---- request.c ----------------------------------------------------------------------------- */
@@ -415,5 +418,7 @@ void iso_event_choice(iso_engine *engine, engine_request *request, int32_t choic
                       const engine_answer *answer);
 ISO_MUST_CHECK iso_status iso_event_prompt(iso_engine *engine, engine_request *request);
 void iso_event_done(iso_engine *engine, engine_request *request);
+/* Tells whoever asked to be told that there were events, if there were. */
+void iso_event_flush(iso_engine *engine);
 
 #endif

@@ -2,8 +2,9 @@
 
 #include <string.h>
 
-static void send(engine_request *request, iso_event *event) {
+static void send(iso_engine *engine, engine_request *request, iso_event *event) {
   event->request = request->id;
+  engine->has_events = true;
   iso_flow flow = request->asked.on_event(request->asked.context, event);
   if (flow == ISO_FLOW_PAUSE)
     request->is_paused = true;
@@ -73,7 +74,7 @@ iso_status iso_event_text(iso_engine *engine, engine_request *request, int32_t c
                        .length = length,
                        .tokens = engine->event_tokens,
                        .n_tokens = n};
-    send(request, &event);
+    send(engine, request, &event);
   }
   if (!answer->is_deferred)
     iso_stop_strings_shown(&answer->stop, answer->n_ready);
@@ -83,7 +84,6 @@ iso_status iso_event_text(iso_engine *engine, engine_request *request, int32_t c
 
 void iso_event_choice(iso_engine *engine, engine_request *request, int32_t choice,
                       const engine_answer *answer) {
-  (void)engine;
   if (request->is_cancelled)
     return;
   iso_event event = {.kind = ISO_EVENT_CHOICE,
@@ -93,7 +93,7 @@ void iso_event_choice(iso_engine *engine, engine_request *request, int32_t choic
                      .stop = answer->reason == ISO_STOP_STRING ? answer->stop_string : NULL,
                      .cumulative_logprob = answer->cumulative_logprob,
                      .usage = usage_now(request)};
-  send(request, &event);
+  send(engine, request, &event);
 }
 
 iso_status iso_event_prompt(iso_engine *engine, engine_request *request) {
@@ -109,7 +109,7 @@ iso_status iso_event_prompt(iso_engine *engine, engine_request *request) {
                      .tokens = engine->event_tokens,
                      .n_tokens = n,
                      .is_prompt = true};
-  send(request, &event);
+  send(engine, request, &event);
   return ISO_OK;
 }
 
@@ -122,5 +122,11 @@ void iso_event_done(iso_engine *engine, engine_request *request) {
                      .embedding = request->status == ISO_OK ? request->pooled : NULL};
   if (event.embedding)
     event.n_embedding = iso_model_get_config(engine->model)->hidden_size;
-  send(request, &event);
+  send(engine, request, &event);
+}
+
+void iso_event_flush(iso_engine *engine) {
+  if (engine->has_events && engine->on_flush)
+    engine->on_flush(engine->flush_context);
+  engine->has_events = false;
 }

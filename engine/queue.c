@@ -207,4 +207,5 @@ void iso_engine_publish(iso_engine *engine) {
     pthread_cond_broadcast(&queue->idle);
   pthread_mutex_unlock(&queue->mutex);
   engine->n_started = engine->n_done = 0;
+  iso_event_flush(engine);
 }

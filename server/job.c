@@ -80,7 +80,7 @@ static iso_flow on_event(void *context, const iso_event *event) {
                (atomic_load(&job->blocked) || queued > HIGH_MARK);
   if (pause)
     atomic_store(&part->asked_pause, true);
-  iso_mailbox_post(job->server->mailbox, &letter->letter);
+  iso_mailbox_put(job->server->mailbox, &letter->letter); /* server.c wakes, once a step */
   return pause ? ISO_FLOW_PAUSE : ISO_FLOW_CONTINUE;
 }
 

@@ -10,7 +10,8 @@
 struct iso_mailbox {
   pthread_mutex_t lock;
   iso_letter *first, **last;
-  int wake; /* an eventfd, written when the first letter comes */
+  bool is_woken; /* and has not come yet */
+  int wake;      /* an eventfd */
   struct event *event;
 };
 
@@ -19,6 +20,7 @@ static void deliver_all(iso_mailbox *mailbox) {
   iso_letter *letter = mailbox->first;
   mailbox->first = NULL;
   mailbox->last = &mailbox->first;
+  mailbox->is_woken = false;
   pthread_mutex_unlock(&mailbox->lock);
   while (letter) {
     iso_letter *next = letter->next;
@@ -63,15 +65,35 @@ void iso_mailbox_destroy(iso_mailbox *mailbox) {
   free(mailbox);
 }
 
-void iso_mailbox_post(iso_mailbox *mailbox, iso_letter *letter) {
-  static const uint64_t one = 1;
+static void put(iso_mailbox *mailbox, iso_letter *letter) {
   letter->next = NULL;
-  pthread_mutex_lock(&mailbox->lock);
-  bool was_empty = !mailbox->first;
   *mailbox->last = letter;
   mailbox->last = &letter->next;
-  /* Under the lock: once it is released, the loop may deliver the last letter and destroy us. */
-  if (was_empty)
+}
+
+static void wake(iso_mailbox *mailbox) {
+  static const uint64_t one = 1;
+  if (mailbox->first && !mailbox->is_woken)
     (void)!write(mailbox->wake, &one, sizeof one);
+  mailbox->is_woken = mailbox->first != NULL;
+}
+
+void iso_mailbox_put(iso_mailbox *mailbox, iso_letter *letter) {
+  pthread_mutex_lock(&mailbox->lock);
+  put(mailbox, letter);
+  pthread_mutex_unlock(&mailbox->lock);
+}
+
+void iso_mailbox_wake(iso_mailbox *mailbox) {
+  pthread_mutex_lock(&mailbox->lock);
+  wake(mailbox);
+  pthread_mutex_unlock(&mailbox->lock);
+}
+
+void iso_mailbox_post(iso_mailbox *mailbox, iso_letter *letter) {
+  pthread_mutex_lock(&mailbox->lock);
+  put(mailbox, letter);
+  /* Under the lock: once it is released, the loop may deliver the last letter and destroy us. */
+  wake(mailbox);
   pthread_mutex_unlock(&mailbox->lock);
 }

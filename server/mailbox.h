@@ -16,7 +16,12 @@ typedef struct iso_mailbox iso_mailbox;
 ISO_MUST_CHECK iso_status iso_mailbox_create(struct event_base *base, iso_mailbox **out_mailbox);
 /* No thread may post any more. Letters still there are delivered. */
 void iso_mailbox_destroy(iso_mailbox *mailbox);
-/* Never blocks for longer than a push; wakes the loop. In order, from any thread. */
+/* Never blocks for longer than a push. In order, from any thread. The letter lies there until the
+ * loop is woken. */
+void iso_mailbox_put(iso_mailbox *mailbox, iso_letter *letter);
+/* Wakes the loop where letters wait. */
+void iso_mailbox_wake(iso_mailbox *mailbox);
+/* Puts and wakes. */
 void iso_mailbox_post(iso_mailbox *mailbox, iso_letter *letter);
 
 #endif

@@ -130,6 +130,11 @@ static void *load(void *context) {
   return NULL;
 }
 
+static void on_flush(void *context) {
+  const iso_server *server = context;
+  iso_mailbox_wake(server->mailbox);
+}
+
 static void deliver_loaded(iso_letter *letter) {
   load_thread *self = (load_thread *)letter;
   iso_server *server = self->server;
@@ -139,6 +144,7 @@ static void deliver_loaded(iso_letter *letter) {
     event_base_loopbreak(server->base);
     return;
   }
+  iso_engine_on_flush(self->engine, on_flush, server);
   server->model = iso_engine_get_model(self->engine);
   server->engine = self->engine;
   server->tool_format = strcmp(server->options.tool_calls, "auto") == 0

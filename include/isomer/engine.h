@@ -142,6 +142,10 @@ typedef enum iso_flow {
  * Submitting, cancelling and resuming from it are allowed. */
 typedef iso_flow (*iso_event_callback)(void *context, const iso_event *event);
 
+/* Called like the above, after the events of a step, however many these are. A reader on another
+ * thread is woken by it, once a step, rather than by every event. */
+typedef void (*iso_flush_callback)(void *context);
+
 typedef struct iso_logit_bias {
   int32_t token;
   float bias; /* added to the logit; -INFINITY forbids */
@@ -198,10 +202,10 @@ typedef struct iso_request {
                            beams, ignore_end or min_tokens; drafts are not used */
   int32_t priority;    /* lower runs first, by 10 s each, an hour at most; equal ones by arrival. No
                           request starves */
-  uint64_t timeout_us;  /* since submission; 0: none */
-  uint64_t cache_key;   /* prefixes are shared only among equal keys: tenants */
-  int32_t adapter;      /* which of the runtime's answers, counted from 1; 0: none. Prefixes are
-                           shared only where it is the same; a draft model runs without */
+  uint64_t timeout_us; /* since submission; 0: none */
+  uint64_t cache_key;  /* prefixes are shared only among equal keys: tenants */
+  int32_t adapter;     /* which of the runtime's answers, counted from 1; 0: none. Prefixes are
+                          shared only where it is the same; a draft model runs without */
   bool no_prefix_cache;
   bool embed; /* no generation: the mean of the final hidden rows of the prompt, length 1 */
   iso_event_callback on_event;
@@ -225,9 +229,12 @@ ISO_API void iso_engine_resume(iso_engine *engine, iso_request_id id);
 ISO_MUST_CHECK ISO_API iso_status iso_engine_step(iso_engine *engine, bool *out_busy);
 /* Gives the engine a thread that steps while there is work and sleeps otherwise. */
 ISO_MUST_CHECK ISO_API iso_status iso_engine_start(iso_engine *engine);
+/* Before the first request. */
+ISO_API void iso_engine_on_flush(iso_engine *engine, iso_flush_callback on_flush, void *context);
 /* No new requests (ISO_ERROR_BUSY); not from a callback. Waits up to timeout_us for those at hand,
- * then cancels the rest, and ends the thread; steps in its place where there is none, so that nobody
- * else may then. Several threads may drain at once: the first whose time is over ends the rest. */
+ * then cancels the rest, and ends the thread; steps in its place where there is none, so that
+ * nobody else may then. Several threads may drain at once: the first whose time is over ends the
+ * rest. */
 ISO_API void iso_engine_drain(iso_engine *engine, uint64_t timeout_us);
 
 /* A snapshot; counters run since creation. */

@@ -353,6 +353,63 @@ static void test_pool_too_small_says_what_fits(void **state) {
   iso_engine_destroy(engine);
 }
 
+/* Events, and what was told of them. */
+typedef struct flushes {
+  int n_events, n_told, n_flushes;
+} flushes;
+
+static iso_flow count_event(void *context, const iso_event *event) {
+  flushes *self = context;
+  (void)event;
+  self->n_events++;
+  return ISO_FLOW_CONTINUE;
+}
+
+static void on_flush(void *context) {
+  flushes *self = context;
+  assert_true(self->n_events > self->n_told);
+  self->n_told = self->n_events;
+  self->n_flushes++;
+}
+
+/* Readers are told once a step, of all of its events; what ends before a step does not wait for it.
+ */
+static void test_flushes(void **state) {
+  (void)state;
+  iso_engine *engine = make_engine(model, NULL);
+  flushes self = {0};
+  iso_request_id ids[4];
+  int32_t prompt[8];
+  bool is_busy;
+  fill_prompt(prompt, 8, 1);
+  iso_request request = case_request(prompt, 8, 20);
+  request.on_event = count_event;
+  request.context = &self;
+  iso_engine_on_flush(engine, on_flush, &self);
+  for (int i = 0; i < 4; i++)
+    CHECK(iso_engine_submit(engine, &request, &ids[i]));
+  while (self.n_events == 0)
+    CHECK(iso_engine_step(engine, &is_busy));
+  for (int i = 0; i < 3; i++) {
+    int n_events = self.n_events, n_flushes = self.n_flushes;
+    CHECK(iso_engine_step(engine, &is_busy));
+    assert_int_equal(self.n_events, n_events + 4);
+    assert_int_equal(self.n_told, self.n_events);
+    assert_int_equal(self.n_flushes, n_flushes + 1);
+  }
+  int n_events = self.n_events, n_flushes = self.n_flushes;
+  iso_engine_cancel(engine, ids[0]);
+  CHECK(iso_engine_step(engine, &is_busy));
+  assert_int_equal(self.n_events, n_events + 1 + 3);
+  assert_int_equal(self.n_told, self.n_events);
+  assert_int_equal(self.n_flushes, n_flushes + 2);
+  iso_engine_drain(engine, 0);
+  assert_int_equal(self.n_told, self.n_events);
+  n_flushes = self.n_flushes;
+  iso_engine_destroy(engine);
+  assert_int_equal(self.n_flushes, n_flushes);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_greedy_tokens_and_logprobs),
@@ -365,6 +422,7 @@ int main(void) {
       cmocka_unit_test(test_logit_bias),
       cmocka_unit_test(test_context_limit_is_length),
       cmocka_unit_test(test_refusals),
+      cmocka_unit_test(test_flushes),
       cmocka_unit_test(test_pool_too_small_says_what_fits),
   };
   return cmocka_run_group_tests(tests, open_model, close_model);

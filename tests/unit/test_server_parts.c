@@ -153,6 +153,37 @@ static void letters_of_many_workers_arrive_in_order(void **state) {
   event_base_free(box.base);
 }
 
+static void count_letter(iso_letter *letter) {
+  numbered_letter *self = (numbered_letter *)letter;
+  self->box->total++;
+}
+
+/* What is put lies there until somebody wakes the loop, which then takes all of it at once. */
+static void letters_wait_for_a_wake(void **state) {
+  (void)state;
+  post_box box = {.base = event_base_new()};
+  numbered_letter letters[4];
+  assert_int_equal(iso_mailbox_create(box.base, &box.mailbox), ISO_OK);
+  for (int i = 0; i < 4; i++)
+    letters[i] = (numbered_letter){{.deliver = count_letter}, 0, i, &box};
+  for (int round = 0; round < 2; round++) {
+    iso_mailbox_wake(box.mailbox);
+    iso_mailbox_put(box.mailbox, &letters[0].letter);
+    iso_mailbox_put(box.mailbox, &letters[1].letter);
+    event_base_loop(box.base, EVLOOP_NONBLOCK);
+    assert_int_equal(box.total, 4 * round);
+    iso_mailbox_wake(box.mailbox);
+    iso_mailbox_put(box.mailbox, &letters[2].letter);
+    iso_mailbox_post(box.mailbox, &letters[3].letter);
+    event_base_loop(box.base, EVLOOP_NONBLOCK);
+    assert_int_equal(box.total, 4 * round + 4);
+  }
+  iso_mailbox_put(box.mailbox, &letters[0].letter);
+  iso_mailbox_destroy(box.mailbox);
+  assert_int_equal(box.total, 9);
+  event_base_free(box.base);
+}
+
 /* ---- Work that nobody waits for ---- */
 
 typedef struct gate {
@@ -242,6 +273,7 @@ int main(void) {
       cmocka_unit_test(keys_match_exactly),
       cmocka_unit_test(histograms_count),
       cmocka_unit_test(letters_of_many_workers_arrive_in_order),
+      cmocka_unit_test(letters_wait_for_a_wake),
       cmocka_unit_test(work_that_has_not_begun_is_taken_back),
       cmocka_unit_test(a_log_that_nobody_reads_holds_up_nobody),
       cmocka_unit_test(a_log_that_is_a_pipe_without_a_reader_is_refused)};
