@@ -265,6 +265,7 @@ static iso_status submit(iso_engine *engine) {
 static iso_status finish_running(iso_engine *engine) {
   engine_batch *batch = &engine->running;
   iso_engine_stats *stats = &engine->stats;
+  iso_event_flush(engine); /* those of the step before do not wait for this one */
   iso_sampler_prepare(engine);
   ISO_TRY(iso_runtime_wait(engine->runtime));
   double end = iso_engine_now_us(), before = engine->last_step_end_us;

@@ -102,6 +102,34 @@ static void test_a_step_is_under_way(void **state) {
   iso_engine_destroy(engine);
 }
 
+static void count_flush(void *context) { ++*(int *)context; }
+
+/* Tokens do not wait for the step behind them, where that is looked at at once. */
+static void test_flush_before_a_wait(void **state) {
+  (void)state;
+  iso_engine *engine = open_on("late");
+  int32_t prompt[CASE_CONTEXT];
+  int n_flushes = 0;
+  bool is_busy;
+  fill_prompt(prompt, 20, 1);
+  memset(out, 0, sizeof out);
+  iso_engine_on_flush(engine, count_flush, &n_flushes);
+  submit(engine, case_request(prompt, 20, 10), &out[0]);
+  for (int i = 0; i < 3; i++)
+    CHECK(iso_engine_step(engine, &is_busy));
+  assert_int_equal(out[0].n_tokens[0], 2);
+  assert_int_equal(n_flushes, 2);
+  iso_request request = case_request(prompt, 20, 5);
+  request.beam_width = 1;
+  submit(engine, request, &out[1]);
+  CHECK(iso_engine_step(engine, &is_busy));
+  assert_int_equal(engine->running.n, 0);
+  assert_int_equal(out[0].n_tokens[0], 4);
+  assert_int_equal(n_flushes, 4);
+  run_all(engine);
+  iso_engine_destroy(engine);
+}
+
 static void test_same_as_one_at_a_time(void **state) {
   (void)state;
   run_alone(N);
@@ -333,10 +361,15 @@ static int open_late_model(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_a_step_is_under_way), cmocka_unit_test(test_same_as_one_at_a_time),
-      cmocka_unit_test(test_pause_under_way),     cmocka_unit_test(test_cancel_under_way),
-      cmocka_unit_test(test_end_under_way),       cmocka_unit_test(test_failure_under_way),
-      cmocka_unit_test(test_device_fault),        cmocka_unit_test(test_guesses),
+      cmocka_unit_test(test_a_step_is_under_way),
+      cmocka_unit_test(test_flush_before_a_wait),
+      cmocka_unit_test(test_same_as_one_at_a_time),
+      cmocka_unit_test(test_pause_under_way),
+      cmocka_unit_test(test_cancel_under_way),
+      cmocka_unit_test(test_end_under_way),
+      cmocka_unit_test(test_failure_under_way),
+      cmocka_unit_test(test_device_fault),
+      cmocka_unit_test(test_guesses),
   };
   return cmocka_run_group_tests(tests, open_late_model, close_model);
 }
