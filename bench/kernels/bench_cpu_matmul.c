@@ -10,16 +10,13 @@
  * model's do; --megabytes 0 keeps one copy, to see what is not memory. --bits is the op's
  * operand_bits. The limits are measured first, on the same threads. */
 #include "backends/cpu/cpu.h"
+#include "bench/reads.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
 
 /* Of the bandwidth measurement. */
 #define READ_BYTES (UINT64_C(512) << 20)
@@ -63,21 +60,11 @@ typedef struct limit_job {
   uint64_t bytes;
   int kind; /* 0 read, 1 f32 multiply-adds, 2 int8 dot products */
   iso_cpu_tier tier;
+  bench_read read;
   volatile uint64_t sink;
 } limit_job;
 
 #define PEAK_STEPS 2000000
-
-static uint64_t read_all(const uint8_t *data, uint64_t bytes) {
-  uint64_t sums[8] = {0};
-  for (uint64_t i = 0; i + 64 <= bytes; i += 64)
-    for (int j = 0; j < 8; j++) {
-      uint64_t word;
-      memcpy(&word, data + i + 8 * (uint64_t)j, 8);
-      sums[j] += word;
-    }
-  return sums[0] ^ sums[1] ^ sums[2] ^ sums[3] ^ sums[4] ^ sums[5] ^ sums[6] ^ sums[7];
-}
 
 #if defined(__x86_64__)
 /* Ten independent sums in registers, so that latency does not show. */
@@ -120,7 +107,7 @@ static void limit_task(void *context, uint32_t thread, uint32_t n_threads) {
   if (job->kind == 0) {
     int64_t begin, end;
     iso_cpu_share((int64_t)job->bytes, 4096, thread, n_threads, &begin, &end);
-    result = read_all(job->data + begin, (uint64_t)(end - begin));
+    job->read(job->data + begin, (uint64_t)(end - begin));
   }
   job->sink = result;
 }
@@ -211,13 +198,18 @@ static void bench_product(bench *b, const options *o, iso_scheme scheme, int64_t
   uint8_t *source = malloc(weight.bytes);
   if (!source)
     exit(1);
-  for (uint64_t i = 0; i < weight.bytes; i++)
-    source[i] = (uint8_t)(i * 2654435761u >> 13 & 0x3f);
-  /* Of floats such bytes are denormals, which some CPUs multiply a hundred times slower. */
-  if (iso_scheme_get_info(scheme)->kind != ISO_SCHEME_KIND_BLOCK)
-    for (int64_t i = 0; i < o->n * o->k; i++)
-      iso_scheme_encode_row(scheme, &(float){(float)(i * 7 % 29 - 14) / 256}, NULL,
-                            source + i * iso_scheme_get_info(scheme)->block_bytes, 1);
+  /* Rows alike, of numbers: bytes as they come would make scales that are denormal, which some CPUs
+   * multiply a hundred times slower. */
+  float *row = malloc((size_t)o->k * sizeof *row);
+  if (!row)
+    exit(1);
+  for (int64_t i = 0; i < o->k; i++)
+    row[i] = (float)(i * 7 % 29 - 14) / 256;
+  iso_scheme_encode_row(scheme, row, NULL, source, o->k);
+  free(row);
+  for (int64_t i = 1; i < o->n; i++)
+    memcpy(source + i * arguments.inputs[1].strides[0], source,
+           (size_t)arguments.inputs[1].strides[0]);
   weight.data = source;
   uint64_t bytes = weight.bytes;
   if (kernel->packed_bytes)
@@ -273,6 +265,7 @@ static void open_device(bench *b, const options *o) {
   iso_buffer *data = allocate(b, READ_BYTES);
   limit_job job = {.pool = b->device->pool, .data = data->data, .bytes = READ_BYTES};
   job.tier = b->device->tier;
+  job.read = bench_best_read(b->device->cpu_features);
   double threads = iso_cpu_pool_size(job.pool);
   if (iso_cpu_pool_size(job.pool) == 1)
     clock_id = CLOCK_THREAD_CPUTIME_ID;
