@@ -40,13 +40,28 @@ static inline vec vec_and(vec a, vec b) { return _mm_and_si128(a, b); }
 static inline vec vec_or(vec a, vec b) { return _mm_or_si128(a, b); }
 #define vec_left(a, bits) _mm_slli_epi32(a, bits)
 #define vec_right(a, bits) _mm_srli_epi32(a, bits)
-/* There is no instruction for it: each entry goes where the index names it. */
-static inline vec vec_look_up(const uint8_t table[16], vec index) {
-  vec found = vec_zero();
-  for (int i = 0; i < 16; i++)
-    found = vec_or(found, vec_and(_mm_cmpeq_epi8(index, vec_all((uint8_t)i)), vec_all(table[i])));
-  return found;
+/* Entries of two tables of bytes, one of the low and one of the high nibbles of 16 bytes, which are
+ * the low and high bytes of `pairs`. There is no instruction that looks bytes up, and comparing
+ * them with all that they may be takes longer than to load words one by one. */
+static inline vec vec_look_up_nibbles(const uint16_t pairs[256], const uint8_t *from, bool high) {
+  vec first = vec_zero(), second = vec_zero();
+#define INSERT(i)                                                                                  \
+  first = _mm_insert_epi16(first, pairs[from[i]], i);                                              \
+  second = _mm_insert_epi16(second, pairs[from[8 + i]], i)
+  INSERT(0);
+  INSERT(1);
+  INSERT(2);
+  INSERT(3);
+  INSERT(4);
+  INSERT(5);
+  INSERT(6);
+  INSERT(7);
+#undef INSERT
+  const vec low = _mm_set1_epi16(0xff);
+  return high ? _mm_packus_epi16(_mm_srli_epi16(first, 8), _mm_srli_epi16(second, 8))
+              : _mm_packus_epi16(vec_and(first, low), vec_and(second, low));
 }
+#define VEC_LOOK_UP_NIBBLES vec_look_up_nibbles
 
 /* Four codes a row as 16 bits, in the order of vector_avx2.h. */
 typedef struct vec_codes {
