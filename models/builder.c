@@ -200,7 +200,8 @@ static iso_value product(iso_model_builder *builder, iso_value x, const role *of
   iso_value bias = has(builder, of->name, ".bias", layer)
                        ? file_weight(builder, of->name, ".bias", layer, 1, &out)
                        : ISO_NO_VALUE;
-  iso_matmul_attributes attributes = {sizeof attributes, operand_bits(builder, of, layer, weight)};
+  iso_matmul_attributes attributes = {sizeof attributes, operand_bits(builder, of, layer, weight),
+                                      256};
   return iso_graph_apply(builder->graph, ISO_OP_MATMUL, &attributes, scheme, 3, x, weight, bias);
 }
 

@@ -177,7 +177,8 @@ static const iso_kernel *choose(bench *b, const iso_op_arguments *arguments, uin
 
 static void bench_product(bench *b, const options *o, iso_scheme scheme, int64_t m) {
   iso_op_arguments arguments = {.size = sizeof arguments, .op = ISO_OP_MATMUL, .n_inputs = 3};
-  iso_matmul_attributes attributes = {.size = sizeof attributes, .operand_bits = o->bits};
+  iso_matmul_attributes attributes = {
+      .size = sizeof attributes, .operand_bits = o->bits, .operand_neighbours = 256};
   arguments.n_outputs = 1;
   arguments.attributes = &attributes;
   iso_buffer *x = allocate(b, (uint64_t)(m * o->k) * sizeof(float));

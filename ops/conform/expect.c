@@ -7,10 +7,11 @@
  *    another: by at most u |x|, u = 2^-11 for f16 and 2^-8 for bf16;
  *  - for block-quantized weights, activations may be rounded to 8 bits, with one scale for up to
  *    256 neighbours of a row: by at most d / 2, d = max |x| / 127 over them. With operand_bits 8
- *    the weights may be, too, and activations of f8_g128 weights may be rounded to E4M3 instead,
- *    with a scale for a row: by at most 2^-4 |x|, or half a step of subnormal numbers.
- * Taking each rounding error as uniform between its bounds [-e, e], its variance is e^2 / 3, so
- * the `deviation` of a result is sqrt(sum over k of w_k^2 e_k^2 / 3). Errors of different k are
+ *    the weights may be, too, both with a scale for up to operand_neighbours, or to bf16, and
+ * activations of f8_g128 weights may be rounded to E4M3 instead, with a scale for a row: by at most
+ * 2^-4 |x|, or half a step of subnormal numbers. With operand_bits 16 the weights may be rounded to
+ * bf16. Taking each rounding error as uniform between its bounds [-e, e], its variance is e^2 / 3,
+ * so the `deviation` of a result is sqrt(sum over k of w_k^2 e_k^2 / 3). Errors of different k are
  * independent, so the sum over k is close to normal, and a result beyond six deviations, or a row
  * whose root mean square is well above its own, is a fault. Both are themselves computed by the
  * reference, as products of other inputs: |x| with |w|, and e^2 / 3 with w^2. */
@@ -21,10 +22,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SCALE_GROUP = 256 }; /* most elements that share an 8-bit scale */
+enum { SCALE_GROUP = 256 }; /* most elements that share an 8-bit scale, where nothing is said */
 
-static bool rounds_both(const iso_case *test) {
-  return test->arguments.op == ISO_OP_MATMUL && test->attributes.matmul.operand_bits == 8;
+/* Bits to which both sides may be rounded; or 0. */
+static uint32_t bits_of_both(const iso_case *test) {
+  return test->arguments.op == ISO_OP_MATMUL ? test->attributes.matmul.operand_bits : 0;
 }
 
 static iso_status no_memory(void) {
@@ -68,16 +70,19 @@ static void to_variance(float *values, int64_t n_rows, int64_t n_columns, const 
   iso_scheme activation = test->arguments.inputs[0].scheme;
   iso_scheme weight = test->arguments.inputs[1].scheme;
   bool block = iso_scheme_get_info(weight)->kind == ISO_SCHEME_KIND_BLOCK;
-  bool e4m3 = rounds_both(test) && weight == ISO_SCHEME_F8_G128 && input == 0;
-  double rounding = float_rounding(activation, weight), of_row = 0;
+  bool e4m3 = bits_of_both(test) == 8 && weight == ISO_SCHEME_F8_G128 && input == 0;
+  int64_t group =
+      bits_of_both(test) == 8 ? test->attributes.matmul.operand_neighbours : SCALE_GROUP;
+  bool to_bf16 = bits_of_both(test) == 16 && input == 1;
+  double rounding = to_bf16 ? 0x1p-8 : float_rounding(activation, weight), of_row = 0;
   for (int64_t start = 0; start < n_rows * n_columns;) {
     int64_t left = n_columns - start % n_columns;
-    int64_t n = left < SCALE_GROUP ? left : SCALE_GROUP;
+    int64_t n = left < group ? left : group;
     double largest = largest_of(values + start, n);
     if (start % n_columns == 0)
       of_row = largest_of(values + start, n_columns);
     for (int64_t i = 0; i < n; i++) {
-      double bound = block ? largest / 127 / 2 : rounding * fabs(values[start + i]);
+      double bound = block && !to_bf16 ? largest / 127 / 2 : rounding * fabs(values[start + i]);
       if (e4m3) /* a step is 2^-9 where the largest is 448 */
         bound = fmax(bound, fmax(fabs(values[start + i]) * 0x1p-4, of_row / 448 * 0x1p-10));
       values[start + i] = (float)(bound * bound / 3);
@@ -169,7 +174,7 @@ iso_status iso_expectation_complete(const iso_case *test, iso_expectation *expec
   int64_t n = iso_case_rows(y) * iso_case_columns(y);
   float *of_weights = NULL;
   iso_status status = ISO_OK;
-  if (rounds_both(test) &&
+  if (bits_of_both(test) != 0 &&
       iso_scheme_get_info(test->arguments.inputs[1].scheme)->kind == ISO_SCHEME_KIND_BLOCK)
     status = run_with(test, data, weight_deviation_inputs, &of_weights);
   for (int64_t i = 0; i < n && status == ISO_OK; i++)

@@ -36,8 +36,16 @@ static const char *const grid[] = {
     "matmul *=5,64 N=70 K=64,576,1088 weight=@block32 operand_bits=8 bias=none,f32",
     "matmul *=64 N=72 K=512 weight=@any x=f32,bf16 y=f32,bf16 operand_bits=8",
     "matmul *=3,40 N=16 K=512 weight=@any operand_bits=8 fill=large,tiny,outlier",
+    "matmul *=1,16,257 N=80 K=768 weight=@any operand_bits=8 operand_neighbours=32",
+    "matmul *=40 N=16 K=64,1088 weight=@block32 operand_bits=8 operand_neighbours=32 "
+    "fill=normal,outlier",
+    "matmul *=31,32,257 N=33,80 K=768 weight=@any operand_bits=16",
+    "matmul *=64 N=72 K=64,1088 weight=@block32 x=f32,bf16 y=f32,bf16 operand_bits=16 "
+    "bias=none,f32",
+    "matmul *=40 N=16 K=512 weight=@any operand_bits=16 fill=large,tiny,outlier",
     "matmul *=20,130,520 N=300 K=384 weight=i8_g128,f8_g128 rows=f32,bf16 operand_bits=8 bias=f32",
-    "matmul *=512,515 N=80 K=128,256 weight=f8_g128 rows=f32,bf16 operand_bits=8 fill=normal,extreme",
+    "matmul *=512,515 N=80 K=128,256 weight=f8_g128 rows=f32,bf16 operand_bits=8 "
+    "fill=normal,extreme",
 
     "rope T=0," EDGES " H=3 D=64 F=32 interleaved=0,1",
     "rope T=5 H=1,4 D=2,16,20,80,128 F=1 rows=@float interleaved=0,1 settled=0,1",

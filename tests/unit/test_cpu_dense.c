@@ -28,7 +28,7 @@ static bool on_report(void *context, const iso_conform_report *report) {
 }
 
 static iso_op_arguments product_of(int64_t rows, iso_scheme weight) {
-  static const iso_matmul_attributes attributes = {sizeof attributes};
+  static const iso_matmul_attributes attributes = {.size = sizeof attributes};
   return (iso_op_arguments){
       .size = sizeof(iso_op_arguments),
       .op = ISO_OP_MATMUL,

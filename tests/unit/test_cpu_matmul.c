@@ -185,8 +185,10 @@ static iso_buffer *pack(cpu_test_device *cpu, const iso_kernel *kernel, const pr
   return packed;
 }
 
-/* Records that round operands to 8 bits, where that is asked for. */
-static bool has_8_bits(const iso_kernel *kernel) { return strstr(kernel->name, "8.") != NULL; }
+/* Bits to which records round operands, where that is asked for; or 0. */
+static uint32_t operand_bits(const iso_kernel *kernel) {
+  return strstr(kernel->name, "8.") ? 8 : strstr(kernel->name, "tile16.") ? 16 : 0;
+}
 
 /* Runs the first `m` rows through a record; returns [m, n] f32, or NULL where the record refuses
  * so few. Outputs and scratch start poisoned, rows of y lie apart, and what lies between them must
@@ -198,7 +200,7 @@ static float *run_record(cpu_test_device *cpu, const iso_kernel *kernel, const p
   iso_op_arguments arguments = {.size = sizeof arguments, .op = ISO_OP_MATMUL};
   iso_matmul_attributes attributes;
   iso_op_default_attributes(ISO_OP_MATMUL, &attributes);
-  attributes.operand_bits = has_8_bits(kernel) ? 8 : 0;
+  attributes.operand_bits = operand_bits(kernel);
   arguments.attributes = &attributes;
   arguments.n_inputs = 3;
   arguments.n_outputs = 1;
@@ -255,11 +257,14 @@ static double unit_of(iso_scheme scheme) {
 static void compare(const iso_kernel *kernel, const product *p, const float *result, int64_t m) {
   bool quantized = strstr(kernel->name, "integer") != NULL;
   bool tile = strstr(kernel->name, "tile") != NULL, is_bf16 = p->scheme == ISO_SCHEME_BF16;
-  double wider = has_8_bits(kernel) ? 1 << ISO_PLANE_BITS : 1;
+  uint32_t bits = operand_bits(kernel);
+  double wider = bits == 8 ? 1 << ISO_PLANE_BITS : 1;
   for (int64_t i = 0; i < m * p->n; i++) {
-    /* Activations as two bf16: 2^-16 of a term is left out at most, evenly spread; 2^-8 as one. */
-    double tile_spread = is_bf16 ? (has_8_bits(kernel) ? 0x1p-8 : 0x1p-16) * p->term_spread[i]
-                                 : wider * p->tile_spread[i];
+    /* Activations as two bf16: 2^-16 of a term is left out at most, evenly spread; 2^-8 as one, as
+     * which weights are rounded too. */
+    double tile_spread = bits == 16 ? 0x1p-8 * p->term_spread[i]
+                         : is_bf16  ? 0x1p-16 * p->term_spread[i]
+                                    : wider * p->tile_spread[i];
     double allowed = 4e-7 * p->weight_of_terms[i] + (quantized ? 6.5 * wider * p->spread[i] : 0) +
                      (tile ? 6.5 * tile_spread : 0) +
                      1.01 * unit_of(p->activation_scheme) * fabs(p->y[i]);

@@ -154,7 +154,7 @@ static void check_matmul(const char *record, uint32_t operand_bits, iso_scheme s
   float *x_values = (float *)(void *)x->data, *y_values = (float *)(void *)y->data;
   for (int64_t i = 0; i < m * k; i++)
     x_values[i] = random_value();
-  iso_matmul_attributes attributes = {sizeof attributes, operand_bits};
+  iso_matmul_attributes attributes = {sizeof attributes, operand_bits, 256};
   iso_op_arguments arguments =
       matmul_of(kernel, ISO_SCHEME_F32, x, packed, scheme, y, (const int64_t[]){m, n, k});
   arguments.attributes = &attributes;
@@ -175,7 +175,7 @@ static void check_bf16_rows(const char *record, uint32_t operand_bits, iso_schem
   const iso_kernel *kernel = find_record(record);
   float *weights = malloc((size_t)(n * k) * sizeof(float));
   iso_buffer *packed = make_weight(scheme, 2, (const int64_t[]){n, k}, weights), *x[2], *y[2];
-  iso_matmul_attributes attributes = {sizeof attributes, operand_bits};
+  iso_matmul_attributes attributes = {sizeof attributes, operand_bits, 256};
   for (int i = 0; i < 2; i++) {
     x[i] = make_buffer((uint64_t)(m * k) * (i ? 2 : 4));
     y[i] = make_buffer((uint64_t)(m * n) * (i ? 2 : 4));

@@ -21,7 +21,7 @@
  *   values       [S / 4][R][4] of 15 bits for quantized weights: as int16, the second and third of
  *                four in each other's place, or the high planes of the four as int8 and then
  *                their low planes; or of 8 bits, as int8; [S][R] f32 for float weights;
- *                tiles_amx.c and tiles8_amx.c have their own
+ *                tiles_amx.c, tiles8_amx.c and tiles16_amx.c have their own
  *   scales       [S / 32][R] f32: a value (128 high + low) times its scale is the activation
  *   corrections  [S / 2^sub_shift][R]: int32 -offset * sum(values) that integer sums start
  *                from, or f32 scale * sum(values) that multiplies the minimum; whichever the
@@ -183,6 +183,7 @@ const iso_product_kernel *iso_avx512_integer_kernel8(iso_scheme scheme);
 /* These take rows of whole 64 elements. */
 const iso_product_kernel *iso_amx_tile_kernel(iso_scheme scheme);
 const iso_product_kernel *iso_amx_tile8_kernel(iso_scheme scheme);
+const iso_product_kernel *iso_amx_tile16_kernel(iso_scheme scheme);
 
 /* Quantized rows: for each 32 elements a scale of max |x| / ISO_ACTIVATION_MAXIMUM, values rounded
  * to nearest even. A block that holds NaN or an infinity gets such a scale, so that it shows in

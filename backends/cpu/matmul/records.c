@@ -40,12 +40,15 @@ DEFINE_PRODUCT(avx512_float, iso_avx512_float_kernel)
 DEFINE_PRODUCT(amx_tile, iso_amx_tile_kernel)
 DEFINE_MATMUL(avx512_integer8, iso_avx512_integer_kernel8)
 DEFINE_MATMUL(amx_tile8, iso_amx_tile8_kernel)
+DEFINE_MATMUL(amx_tile16, iso_amx_tile16_kernel)
 
 /* Rows from which on tiles are worth requantizing weights for, to 15 bits and, as rotation takes
  * longer, to 8; and rows of an expert on average. */
 #define TILE_MIN_ROWS 16
 #define TILE8_MIN_ROWS 32
 #define TILE_MIN_EXPERT_ROWS 32
+/* Elements under one scale of tiles of 8 bits. */
+#define TILE8_NEIGHBOURS 256
 
 static iso_refusal check_tile(const iso_device *device, const iso_op_arguments *arguments,
                               int64_t rows, int64_t min_rows, const char **out_detail) {
@@ -59,26 +62,41 @@ static iso_refusal check_tile(const iso_device *device, const iso_op_arguments *
   return ISO_REFUSED_SHAPE;
 }
 
-/* Whether both sides may be rounded to 8 bits. */
-static iso_refusal check_8_bits(const iso_op_arguments *arguments, const char **out_detail) {
+/* Whether both sides may be rounded to 8 bits under one scale for so many neighbours. */
+static iso_refusal check_8_bits(const iso_op_arguments *arguments, uint32_t neighbours,
+                                const char **out_detail) {
   const iso_matmul_attributes *attributes = arguments->attributes;
-  if (attributes->operand_bits == 8)
+  if (attributes->operand_bits == 8 && attributes->operand_neighbours >= neighbours)
     return ISO_ACCEPTED;
-  *out_detail = "rounds operands to 8 bits, which was not asked for";
+  *out_detail = attributes->operand_bits == 8
+                    ? "too many numbers share a scale of 8 bits"
+                    : "rounds operands to 8 bits, which was not asked for";
   return ISO_REFUSED_ATTRIBUTE;
 }
 
 static iso_refusal check_integer8(const iso_device *device, const iso_op_arguments *arguments,
                                   const char **out_detail) {
-  iso_refusal refusal = check_8_bits(arguments, out_detail);
+  iso_refusal refusal = check_8_bits(arguments, ISO_ACTIVATION_BLOCK, out_detail);
   return refusal == ISO_ACCEPTED ? iso_cpu_check_avx512(device, arguments, out_detail) : refusal;
 }
 
 static iso_refusal check_tile8(const iso_device *device, const iso_op_arguments *arguments,
                                const char **out_detail) {
-  iso_refusal refusal = check_8_bits(arguments, out_detail);
+  iso_refusal refusal = check_8_bits(arguments, TILE8_NEIGHBOURS, out_detail);
   if (refusal != ISO_ACCEPTED)
     return refusal;
+  return check_tile(device, arguments, iso_cpu_row_count(&arguments->inputs[0]), TILE8_MIN_ROWS,
+                    out_detail);
+}
+
+/* Whether both sides may be rounded to bf16, as they may where they may to 8 bits. */
+static iso_refusal check_tile16(const iso_device *device, const iso_op_arguments *arguments,
+                                const char **out_detail) {
+  const iso_matmul_attributes *attributes = arguments->attributes;
+  if (attributes->operand_bits == 0) {
+    *out_detail = "rounds operands to bf16, which was not asked for";
+    return ISO_REFUSED_ATTRIBUTE;
+  }
   return check_tile(device, arguments, iso_cpu_row_count(&arguments->inputs[0]), TILE8_MIN_ROWS,
                     out_detail);
 }
@@ -153,12 +171,14 @@ static const iso_kernel records[] = {
                   check_integer8, avx512_integer8_workspace, avx512_integer8_launch),
     PACKED_RECORDS(AMX, amx, tile, QUANTIZED | ISO_SCHEME_BIT(ISO_SCHEME_BF16), check_tile_matmul,
                    check_tile_grouped),
-    PACKED_RECORD(MATMUL, AMX, 10, "matmul.tile8.amx", QUANTIZED | ISO_SCHEME_BIT(ISO_SCHEME_BF16),
-                  ISO_CPU_FLOAT_SCHEMES, check_tile8, amx_tile8_workspace, amx_tile8_launch),
+    PACKED_RECORD(MATMUL, AMX, 8, "matmul.tile16.amx", QUANTIZED | ISO_SCHEME_BIT(ISO_SCHEME_BF16),
+                  ISO_CPU_FLOAT_SCHEMES, check_tile16, amx_tile16_workspace, amx_tile16_launch),
+    PACKED_RECORD(MATMUL, AMX, 10, "matmul.tile8.amx", QUANTIZED, ISO_CPU_FLOAT_SCHEMES,
+                  check_tile8, amx_tile8_workspace, amx_tile8_launch),
     /* bf16 times bf16: nothing is rounded. */
     PACKED_RECORD(MATMUL, AMX, 20, "matmul.bf16.amx", ISO_SCHEME_BIT(ISO_SCHEME_BF16),
-                  ISO_SCHEME_BIT(ISO_SCHEME_BF16), check_tile_matmul, amx_tile8_workspace,
-                  amx_tile8_launch),
+                  ISO_SCHEME_BIT(ISO_SCHEME_BF16), check_tile_matmul, amx_tile16_workspace,
+                  amx_tile16_launch),
 #endif
 };
 

@@ -1,11 +1,8 @@
 /* Products of many rows in 8 bits on AMX tiles, tier amx: where a graph allows that of its
  * operands.
  *
- * BF16 weights: one bf16 for a number on both sides, summed in f32. 16 cycles for 16 x 16 x 32: the
- * floor is 1,024 operations a cycle.
- *
- * Quantized weights: one int8 on both sides, summed in int32, under one scale for a stretch of
- * elements of a row. 16 cycles for 16 x 16 x 64: the floor is 2,048 operations a cycle.
+ * One int8 on both sides, summed in int32, under one scale for a stretch of elements of a row. 16
+ * cycles for 16 x 16 x 64: the floor is 2,048 operations a cycle.
  *
  * One scale for so many elements would cost far more accuracy than one for 32, for a model's
  * activations have channels many times larger than the rest. So both sides are rotated first: each
@@ -22,7 +19,8 @@
  * Activations are panels of 16 rows; a step of a panel is a tile, 64 bytes of each row. Quantized
  * weights of 64 columns are decoded for all of K, up to SPAN, before they are multiplied: beside
  * products it took them half their speed (backends/cpu/README.md). tile_rotation.inc decodes,
- * tile_span.inc multiplies. BF16 weights are multiplied as they are packed. */
+ * tile_span.inc multiplies. Where 8 bits under such a scale lose too much, tiles16_amx.c is asked.
+ */
 #include "backends/cpu/matmul/vector_avx512.h"
 
 #include "backends/cpu/matmul/product.h"
@@ -51,28 +49,6 @@
  * rows of activations and a tile, over so many elements, fit the second level. */
 #define CALL_ROWS 512
 #define SPAN 2048
-
-/* ---- BF16 weights --------------------------------------------------------------------------- */
-
-#define BF16_STRETCH 256
-
-static void bf16_prepare(const iso_product_kernel *kernel, const float *x, int64_t count,
-                         int64_t row, const iso_panel *panel) {
-  (void)kernel;
-  uint8_t *out = panel->values + row * 64;
-  for (int64_t k = 0; k < count; k += 32, out += TILE_BYTES)
-    vec_store(out, (vec)_mm512_cvtne2ps_pbh(vecf_load(x + k + 16), vecf_load(x + k)));
-}
-
-static void bf16_copy(const iso_product_kernel *kernel, const uint16_t *x, int64_t count,
-                      int64_t row, const iso_panel *panel) {
-  (void)kernel;
-  uint8_t *out = panel->values + row * 64;
-  for (int64_t k = 0; k < count; k += 32, out += TILE_BYTES)
-    vec_store(out, vec_load(x + k));
-}
-
-static void bf16_many(const iso_product_call *call) { bf16_rows(TILE_BF16, call); }
 
 /* ---- Quantized activations ------------------------------------------------------------------ */
 
@@ -190,24 +166,7 @@ INTEGER_SCHEMES(DEFINE_EXPAND)
                          .end = tile_end},
 
 const iso_product_kernel *iso_amx_tile8_kernel(iso_scheme scheme) {
-  static const iso_product_kernel kernels[ISO_SCHEME_COUNT] = {
-      INTEGER_SCHEMES(QUANTIZED_KERNEL)[ISO_SCHEME_BF16] = {.panel_rows = PANEL_ROWS,
-                                                            .whole_panels = true,
-                                                            .call_rows = CALL_ROWS,
-                                                            .value_bytes = 2,
-                                                            .tile_groups = 1,
-                                                            .item_tiles = 4,
-                                                            .stretch_elements = BF16_STRETCH,
-                                                            .ahead_units = BF16_AHEAD_UNITS,
-                                                            .prepare = bf16_prepare,
-                                                            .prepare_bf16 = bf16_copy,
-                                                            .load = iso_amx_load_row,
-                                                            .store = iso_amx_store_row,
-                                                            .advance = bf16_advance,
-                                                            .many = bf16_many,
-                                                            .begin = tile_begin,
-                                                            .end = tile_end},
-  };
+  static const iso_product_kernel kernels[ISO_SCHEME_COUNT] = {INTEGER_SCHEMES(QUANTIZED_KERNEL)};
   return (unsigned)scheme < ISO_SCHEME_COUNT && kernels[scheme].value_bytes ? &kernels[scheme]
                                                                             : NULL;
 }
