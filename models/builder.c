@@ -160,37 +160,51 @@ iso_value iso_block_input_norm(iso_model_builder *builder, iso_value x, const ch
   return norm(builder, x, name, layer, length, inner(builder));
 }
 
-/* In which layers a product keeps the bits of its weights and activations where others may round
- * both: where that loses most for the products it takes (backends/cpu/README.md). */
-typedef enum exact_layers { EXACT_NOWHERE, EXACT_IN_THE_LAST, EXACT_EVERYWHERE } exact_layers;
+/* To what a product's operands may be rounded where a graph's may. */
+typedef struct rounding {
+  uint32_t bits, neighbours;
+} rounding;
+static const rounding COARSE = {8, 256}, MEDIUM = {8, 32}, FINE = {16, 256};
 
-/* The matrices of a layer. All rows attend to values; what the last layer's MLP gets wrong, no
- * layer puts right. */
+/* The matrices of a layer: less is rounded away where that loses most for the products it takes
+ * (backends/cpu/README.md). All rows attend to values; what the last layer's MLP gets wrong, no
+ * layer puts right; the largest activations meet the MLP's last matrix, which matters to weights
+ * that are none too good themselves. */
 typedef struct role {
   const char *name;
-  exact_layers exact;
+  const rounding *in_layers, *in_the_last, *of_frail;
 } role;
-static const role QUERY = {"blk.%d.attn_q", EXACT_NOWHERE};
-static const role KEY = {"blk.%d.attn_k", EXACT_NOWHERE};
-static const role VALUE = {"blk.%d.attn_v", EXACT_EVERYWHERE};
-static const role ATTENTION_OUTPUT = {"blk.%d.attn_output", EXACT_NOWHERE};
-static const role GATE = {"blk.%d.ffn_gate", EXACT_NOWHERE};
-static const role UP = {"blk.%d.ffn_up", EXACT_IN_THE_LAST};
-static const role DOWN = {"blk.%d.ffn_down", EXACT_IN_THE_LAST};
+static const role QUERY = {"blk.%d.attn_q", &COARSE, &COARSE, &COARSE};
+static const role KEY = {"blk.%d.attn_k", &COARSE, &COARSE, &COARSE};
+static const role VALUE = {"blk.%d.attn_v", &FINE, &FINE, &FINE};
+static const role ATTENTION_OUTPUT = {"blk.%d.attn_output", &COARSE, &COARSE, &COARSE};
+static const role GATE = {"blk.%d.ffn_gate", &COARSE, &COARSE, &COARSE};
+static const role UP = {"blk.%d.ffn_up", &COARSE, &FINE, &COARSE};
+static const role DOWN = {"blk.%d.ffn_down", &COARSE, &FINE, &MEDIUM};
 
-/* Bits to which a product's operands may be rounded; 0: none. Codes that have 8 bits are multiplied
- * as they are on devices made for that. */
-static uint32_t operand_bits(const iso_model_builder *builder, const role *of, int layer,
-                             iso_value weight) {
-  uint32_t bits = builder->options->operand_bits;
-  bool is_exact = of->exact == EXACT_EVERYWHERE ||
-                  (of->exact == EXACT_IN_THE_LAST && layer == builder->config->n_layers - 1);
-  if (bits == 0 || weight == ISO_NO_VALUE || !is_exact)
-    return bits;
+/* Schemes of which a model was within a deviation of half a percent of its perplexity, or beyond.
+ */
+static bool is_frail(iso_scheme scheme) {
+  return scheme == ISO_SCHEME_IQ4_NL || scheme == ISO_SCHEME_Q3_K || scheme == ISO_SCHEME_Q4_K;
+}
+
+/* Codes that have 8 bits are multiplied as they are on devices made for that, and what is left of a
+ * model in Q2_K bears no more rounding. */
+static rounding rounding_of(const iso_model_builder *builder, const role *of, int layer,
+                            iso_value weight) {
+  if (builder->options->operand_bits == 0)
+    return (rounding){0};
+  if (weight == ISO_NO_VALUE)
+    return COARSE;
   iso_scheme scheme = iso_graph_get_value(builder->graph, weight)->scheme;
-  bool is_rounded = iso_scheme_get_info(scheme)->kind == ISO_SCHEME_KIND_BLOCK &&
-                    scheme != ISO_SCHEME_I8_G128 && scheme != ISO_SCHEME_F8_G128;
-  return is_rounded ? 0 : bits;
+  if (iso_scheme_get_info(scheme)->kind != ISO_SCHEME_KIND_BLOCK || scheme == ISO_SCHEME_I8_G128 ||
+      scheme == ISO_SCHEME_F8_G128)
+    return COARSE;
+  if (scheme == ISO_SCHEME_Q2_K)
+    return FINE;
+  if (layer == builder->config->n_layers - 1)
+    return *of->in_the_last;
+  return is_frail(scheme) ? *of->of_frail : *of->in_layers;
 }
 
 /* x times "<name>.weight" [out, in], plus "<name>.bias" where the file has one. */
@@ -200,8 +214,8 @@ static iso_value product(iso_model_builder *builder, iso_value x, const role *of
   iso_value bias = has(builder, of->name, ".bias", layer)
                        ? file_weight(builder, of->name, ".bias", layer, 1, &out)
                        : ISO_NO_VALUE;
-  iso_matmul_attributes attributes = {sizeof attributes, operand_bits(builder, of, layer, weight),
-                                      256};
+  rounding rounded = rounding_of(builder, of, layer, weight);
+  iso_matmul_attributes attributes = {sizeof attributes, rounded.bits, rounded.neighbours};
   return iso_graph_apply(builder->graph, ISO_OP_MATMUL, &attributes, scheme, 3, x, weight, bias);
 }
 

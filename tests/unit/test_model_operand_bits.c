@@ -1,4 +1,5 @@
-/* Which products of a graph may not round their operands to 8 bits, by the scheme of weights. */
+/* Which products of a graph may not round their operands to 8 bits under one scale for 256, by the
+ * scheme of weights. */
 #include "check.h"
 
 #include <isomer/graph.h>
@@ -10,7 +11,7 @@
 
 #include "models/formats/gguf_writer.h"
 
-enum { WIDTH = 128, LAYERS = 2, HEADS = 2 };
+enum { WIDTH = 256, LAYERS = 2, HEADS = 2 };
 
 static char path[] = "/tmp/isomer-test-bits-XXXXXX";
 
@@ -55,8 +56,9 @@ static void write_model(iso_scheme scheme) {
   iso_gguf_writer_destroy(writer);
 }
 
-/* Names the products of the layers that may not round, without "blk." and ".weight". */
-static void list_exact(const char *model_path, uint32_t operand_bits, char *out, size_t capacity) {
+/* Names the products of the layers that may round to less, without "blk." and ".weight", and to
+ * what: bits, or the neighbours of a scale of 8. */
+static void list_finer(const char *model_path, uint32_t operand_bits, char *out, size_t capacity) {
   iso_model *model;
   iso_model_options options = {.no_tokenizer = true};
   CHECK(iso_model_open(model_path, &options, &model));
@@ -78,11 +80,13 @@ static void list_exact(const char *model_path, uint32_t operand_bits, char *out,
     if (node->op != ISO_OP_MATMUL || node->layer >= iso_model_get_config(model)->n_layers)
       continue;
     const iso_matmul_attributes *attributes = node->attributes;
-    assert_true(attributes->operand_bits == 0 || attributes->operand_bits == operand_bits);
     const char *name = iso_graph_get_value(graph, node->inputs[1])->name + strlen("blk.");
-    if (attributes->operand_bits == 0)
-      length += (size_t)snprintf(out + length, capacity - length, "%.*s ",
-                                 (int)(strlen(name) - strlen(".weight")), name);
+    bool by_neighbours = attributes->operand_bits == 8;
+    if (!by_neighbours || attributes->operand_neighbours != 256)
+      length += (size_t)snprintf(
+          out + length, capacity - length, "%.*s%s%u ", (int)(strlen(name) - strlen(".weight")),
+          name, by_neighbours ? "/" : ":",
+          by_neighbours ? attributes->operand_neighbours : attributes->operand_bits);
     assert_true(length < capacity);
   }
   iso_graph_destroy(graph);
@@ -94,31 +98,39 @@ static void test_files(void **state) {
   static const struct {
     iso_scheme scheme;
     uint32_t operand_bits;
-    const char *exact;
-  } cases[] = {{ISO_SCHEME_Q4_0, 8, "0.attn_v 1.attn_v 1.ffn_up 1.ffn_down "},
-               {ISO_SCHEME_Q8_0, 8, "0.attn_v 1.attn_v 1.ffn_up 1.ffn_down "},
-               {ISO_SCHEME_BF16, 8, ""},
-               {ISO_SCHEME_Q4_0, 0,
-                "0.attn_q 0.attn_k 0.attn_v 0.attn_output 0.ffn_gate 0.ffn_up 0.ffn_down "
-                "1.attn_q 1.attn_k 1.attn_v 1.attn_output 1.ffn_gate 1.ffn_up 1.ffn_down "}};
+    const char *finer;
+  } cases[] = {
+      {ISO_SCHEME_Q4_0, 8, "0.attn_v:16 1.attn_v:16 1.ffn_up:16 1.ffn_down:16 "},
+      {ISO_SCHEME_Q8_0, 8, "0.attn_v:16 1.attn_v:16 1.ffn_up:16 1.ffn_down:16 "},
+      {ISO_SCHEME_Q4_K, 8, "0.attn_v:16 0.ffn_down/32 1.attn_v:16 1.ffn_up:16 1.ffn_down:16 "},
+      {ISO_SCHEME_Q2_K, 8,
+       "0.attn_q:16 0.attn_k:16 0.attn_v:16 0.attn_output:16 0.ffn_gate:16 0.ffn_up:16 "
+       "0.ffn_down:16 "
+       "1.attn_q:16 1.attn_k:16 1.attn_v:16 1.attn_output:16 1.ffn_gate:16 1.ffn_up:16 "
+       "1.ffn_down:16 "},
+      {ISO_SCHEME_BF16, 8, ""},
+      {ISO_SCHEME_Q4_0, 0,
+       "0.attn_q:0 0.attn_k:0 0.attn_v:0 0.attn_output:0 0.ffn_gate:0 0.ffn_up:0 0.ffn_down:0 "
+       "1.attn_q:0 1.attn_k:0 1.attn_v:0 1.attn_output:0 1.ffn_gate:0 1.ffn_up:0 1.ffn_down:0 "}};
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
     char found[512];
     write_model(cases[i].scheme);
-    list_exact(path, cases[i].operand_bits, found, sizeof found);
-    assert_string_equal(found, cases[i].exact);
+    list_finer(path, cases[i].operand_bits, found, sizeof found);
+    assert_string_equal(found, cases[i].finer);
   }
 }
 
 /* Codes of 8 bits need no rounding, those of 4 bits do. */
 static void test_checkpoints(void **state) {
   (void)state;
-  static const char *const cases[][2] = {{"quantized-int4", "0.attn_v 0.ffn_up 0.ffn_down "},
-                                         {"quantized-int8", ""},
-                                         {"quantized-fp8", ""}};
+  static const char *const cases[][2] = {
+      {"quantized-int4", "0.attn_v:16 0.ffn_up:16 0.ffn_down:16 "},
+      {"quantized-int8", ""},
+      {"quantized-fp8", ""}};
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
     char folder[512], found[512];
     snprintf(folder, sizeof folder, "%s/tests/golden/models/%s", TEST_SOURCE_DIR, cases[i][0]);
-    list_exact(folder, 8, found, sizeof found);
+    list_finer(folder, 8, found, sizeof found);
     assert_string_equal(found, cases[i][1]);
   }
 }
