@@ -414,15 +414,19 @@ VULKAN_LAUNCH(vulkan_paged_attention_matrix) {
   const iso_paged_attention_attributes *attributes = arguments->attributes;
   const iso_tensor *q = &arguments->inputs[Q], *k = &arguments->inputs[K_CACHE];
   const iso_tensor *v = &arguments->inputs[V_CACHE], *y = &arguments->outputs[0];
+  static const vulkan_shader shaders[2][3] = {
+      {VULKAN_SHADER_paged_attention_matrix_64, VULKAN_SHADER_paged_attention_matrix_128,
+       VULKAN_SHADER_paged_attention_matrix_128_vector},
+      {VULKAN_SHADER_paged_attention_fragments_64, VULKAN_SHADER_paged_attention_fragments_128,
+       VULKAN_SHADER_paged_attention_fragments_128_vector}};
   attention_tiling tiling = plan_matrix_tiling(arguments);
   bool is_vector = vulkan_is_vector_rows(q) && vulkan_is_vector_rows(y);
-  vulkan_dispatch dispatch = {
-      .shader = k->dims[3] == 64 ? VULKAN_SHADER_paged_attention_matrix_64
-                : is_vector      ? VULKAN_SHADER_paged_attention_matrix_128_vector
-                                 : VULKAN_SHADER_paged_attention_matrix_128,
-      .constants = {MATRIX_WORKGROUP, vulkan_type_of(q), vulkan_type_of(y), cache_type_of(k),
-                    cache_type_of(v), (uint32_t)q->dims[1], (uint32_t)k->dims[1],
-                    (uint32_t)k->dims[2], tiling.chunk, attributes->causal},
-      .n_constants = 10};
+  vulkan_dispatch dispatch = {.shader = shaders[vulkan_queue_device(queue)->facts.has_fragments]
+                                               [k->dims[3] == 64 ? 0 : 1 + is_vector],
+                              .constants = {MATRIX_WORKGROUP, vulkan_type_of(q), vulkan_type_of(y),
+                                            cache_type_of(k), cache_type_of(v),
+                                            (uint32_t)q->dims[1], (uint32_t)k->dims[1],
+                                            (uint32_t)k->dims[2], tiling.chunk, attributes->causal},
+                              .n_constants = 10};
   return attend(queue, arguments, &tiling, &dispatch);
 }

@@ -349,7 +349,9 @@ static iso_status open_chosen(iso_device *device) {
               "opening the device");
   ISO_TRY(vulkan_api_load_device(&device->api, device->handle));
   device->api.vkGetDeviceQueue(device->handle, device->facts.queue_family, 0, &device->queue);
-  return vulkan_pipelines_create(device);
+  ISO_TRY(vulkan_pipelines_create(device));
+  return device->facts.has_matrix && !device->facts.has_matrix2 ? vulkan_probe_fragments(device)
+                                                                : ISO_OK;
 }
 
 static void device_close(iso_device *device) {

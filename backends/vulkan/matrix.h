@@ -76,5 +76,8 @@ const char *vulkan_matrix_missing(const vulkan_api *api, const vulkan_facts *fac
 /* The same of matmul_matrix2.comp: tiles of 64 x 32 halves by 128 invocations, and of
  * 128 x 128 by 256. */
 const char *vulkan_matrix2_missing(const vulkan_api *api, const vulkan_facts *facts);
+/* Finds out on an open device of tier matrix whether components of fragments lie as
+ * matrix_fragments.glsl takes them to: has_fragments of its facts. */
+iso_status vulkan_probe_fragments(iso_device *device);
 
 #endif

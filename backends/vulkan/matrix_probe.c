@@ -1,4 +1,4 @@
-/* Whether a device has the matrix units that matmul_matrix.comp needs. */
+/* Whether a device has the matrix units that matmul_matrix.comp and others need. */
 #include "backends/vulkan/matrix.h"
 
 enum { SHARED_BYTES = 49152, MAX_PROPERTIES = 128 };
@@ -130,4 +130,43 @@ void *vulkan_matrix_chain(const vulkan_facts *facts, void *next,
                   .cooperativeMatrixTensorAddressing = VK_TRUE,
                   .cooperativeMatrixBlockLoads = VK_TRUE}};
   return &out_features->matrix;
+}
+
+/* ---- Where components lie ------------------------------------------------------------------- */
+
+enum { PROBE_INVOCATIONS = 32 };
+
+static iso_status run_probe(iso_device *device, iso_queue *queue, const iso_buffer *counts) {
+  uint64_t value, push = counts->address;
+  vulkan_access access = {push, counts->bytes, true};
+  vulkan_dispatch dispatch = {.shader = VULKAN_SHADER_fragments_probe,
+                              .constants = {PROBE_INVOCATIONS},
+                              .n_constants = 1,
+                              .groups = {1, 1, 1},
+                              .push = &push,
+                              .push_bytes = sizeof push,
+                              .accesses = &access,
+                              .n_accesses = 1};
+  ISO_TRY(vulkan_enqueue(queue, &dispatch));
+  ISO_TRY(vulkan_queue_table.signal(queue, &value));
+  ISO_TRY(vulkan_queue_table.host_wait(queue, value, UINT64_MAX));
+  const uint32_t *n_wrong = counts->mapped;
+  device->facts.has_fragments = true;
+  for (uint32_t i = 0; i < PROBE_INVOCATIONS; i++)
+    device->facts.has_fragments = device->facts.has_fragments && n_wrong[i] == 0;
+  return ISO_OK;
+}
+
+iso_status vulkan_probe_fragments(iso_device *device) {
+  iso_queue *queue;
+  iso_buffer *counts;
+  ISO_TRY(vulkan_queue_table.create(device, &queue));
+  iso_status status = vulkan_memory_table.alloc(device, ISO_MEMORY_STAGING,
+                                                PROBE_INVOCATIONS * sizeof(uint32_t), &counts);
+  if (status == ISO_OK) {
+    status = run_probe(device, queue, counts);
+    vulkan_memory_table.free(device, counts);
+  }
+  vulkan_queue_table.destroy(queue);
+  return status;
 }

@@ -69,13 +69,14 @@ typedef struct vulkan_facts {
   uint32_t device_heap;
   bool host_memory; /* device memory can be mapped at no cost */
   bool has_fp16, has_dot, has_matrix,
-      has_matrix2;  /* in use; the last implies has_matrix (tier.h) */
-  char tier[96];    /* in words */
-  uint32_t version; /* of Vulkan, that loader and driver share */
-  bool has_budget;  /* VK_EXT_memory_budget */
-  bool has_shuffle; /* between the invocations of a subgroup */
+      has_matrix2;    /* in use; the last implies has_matrix (tier.h) */
+  bool has_fragments; /* vulkan_probe_fragments() */
+  char tier[96];      /* in words */
+  uint32_t version;   /* of Vulkan, that loader and driver share */
+  bool has_budget;    /* VK_EXT_memory_budget */
+  bool has_shuffle;   /* between the invocations of a subgroup */
   uint32_t subgroup_width, shared_bytes;
-  uint32_t n_units; /* that run workgroups; 0: unknown */
+  uint32_t n_units;          /* that run workgroups; 0: unknown */
   uint32_t most_invocations; /* of a workgroup */
   /* Workgroups up to so many must ask for their subgroups' width; 0: none must (width.h). */
   uint32_t fixed_width_invocations;
