@@ -195,19 +195,23 @@ __device__ inline attention_tile attention_find_longest(const attention_operands
 }
 
 /* The page of a position, held to the pool; any page for positions that are not seen, of which a
- * sequence without context has nothing else. */
+ * sequence without context has nothing else. ByShift: pages are known to be of a power of two, and
+ * there is no code for others. */
+template <bool ByShift = false>
 __device__ __forceinline__ int attention_page(const attention_operands &o, const int32_t *table,
                                               int position, int last) {
   int at = max(min(position, last), 0);
-  at = o.page_shift >= 0 ? at >> o.page_shift : at / o.page_size;
+  at = ByShift || o.page_shift >= 0 ? at >> o.page_shift : at / o.page_size;
   return min(max(table[at], 0), o.n_pages - 1);
 }
 
 /* The row of a position in its page. */
+template <bool ByShift = false>
 __device__ __forceinline__ const uint8_t *attention_row(const attention_operands &o,
                                                         const attention_cache &cache, int page,
                                                         int kv_head, int position) {
-  int row = o.page_shift >= 0 ? position & ((1 << o.page_shift) - 1) : position % o.page_size;
+  int row =
+      ByShift || o.page_shift >= 0 ? position & ((1 << o.page_shift) - 1) : position % o.page_size;
   return cache.data + page * cache.page_bytes + kv_head * cache.head_bytes + row * cache.row_bytes;
 }
 

@@ -18,12 +18,20 @@ static iso_status launch_norm_matmuls(iso_queue *queue, const simt_deferred_op *
   return ops[2].launch_group(queue, ops, count);
 }
 
+static iso_status launch_attention(iso_queue *queue, const simt_deferred_op *ops, uint32_t count) {
+  return ops[3].launch_group(queue, ops, count);
+}
+
 static bool fit_beside(const simt_deferred_op *ops, uint32_t count);
 static iso_status launch_beside(iso_queue *queue, const simt_deferred_op *ops, uint32_t count);
 
 static const pattern patterns[] = {
     {2, {ISO_OP_ADD, ISO_OP_RMS_NORM}, simt_add_rms_norm_fits, simt_add_rms_norm},
     {3, {ISO_OP_ROPE, ISO_OP_ROPE, ISO_OP_KV_WRITE}, simt_rope_kv_write_fits, simt_rope_kv_write},
+    {4,
+     {ISO_OP_ROPE, ISO_OP_ROPE, ISO_OP_KV_WRITE, ISO_OP_PAGED_ATTENTION},
+     simt_rope_attention_fits,
+     launch_attention},
     {2, {ISO_OP_MATMUL, ISO_OP_MATMUL}, simt_matmuls_fit, launch_matmuls},
     {3, {ISO_OP_MATMUL, ISO_OP_MATMUL, ISO_OP_MATMUL}, simt_matmuls_fit, launch_matmuls},
     {3, {ISO_OP_MATMUL, ISO_OP_MATMUL, ISO_OP_GLU}, simt_matmul_glu_fits, launch_matmuls},
@@ -153,6 +161,23 @@ bool simt_matmul_glu_fits(const simt_deferred_op *ops, uint32_t count) {
           simt_is_apart(&glu.outputs[0], &gate.inputs[0]) &&
           simt_is_apart(&glu.outputs[0], &gate.outputs[0]) &&
           simt_is_apart(&glu.outputs[0], &up.outputs[0]));
+}
+
+/* Blocks rotate queries for themselves: what they read, none may write. */
+bool simt_rope_attention_fits(const simt_deferred_op *ops, uint32_t count) {
+  if (!simt_rope_kv_write_fits(ops, count < 3 ? count : 3))
+    return false;
+  const iso_op_arguments &q = ops[0].arguments, &k = ops[1].arguments;
+  const iso_op_arguments &kv = ops[2].arguments, &attention = ops[3].arguments;
+  return count < 4 || (ops[3].launch_group && simt_is_same(&attention.inputs[0], &q.outputs[0]) &&
+                       simt_is_same(&attention.inputs[1], &kv.outputs[0]) &&
+                       simt_is_same(&attention.inputs[2], &kv.outputs[1]) &&
+                       simt_is_apart(&q.outputs[0], &q.inputs[0]) &&
+                       simt_is_apart(&attention.outputs[0], &q.inputs[0]) &&
+                       simt_is_apart(&attention.outputs[0], &q.outputs[0]) &&
+                       simt_is_apart(&attention.outputs[0], &k.inputs[0]) &&
+                       simt_is_apart(&attention.outputs[0], &k.outputs[0]) &&
+                       simt_is_apart(&attention.outputs[0], &kv.inputs[1]));
 }
 
 /* Blocks still read what is added while others store. */

@@ -23,7 +23,7 @@ struct simt_deferred_op {
   iso_op_arguments arguments;
   alignas(8) uint8_t attributes[SIMT_ATTRIBUTE_BYTES];
   simt_launch_function launch;
-  simt_group_function launch_group; /* of products: launches a whole pattern of them */
+  simt_group_function launch_group; /* of products and attention: a whole pattern */
 };
 
 /* Part of a queue, all zero at first. */
@@ -47,6 +47,8 @@ bool simt_add_rms_norm_fits(const simt_deferred_op *ops, uint32_t count);
 iso_status simt_add_rms_norm(iso_queue *queue, const simt_deferred_op *ops, uint32_t count);
 bool simt_rope_kv_write_fits(const simt_deferred_op *ops, uint32_t count);
 iso_status simt_rope_kv_write(iso_queue *queue, const simt_deferred_op *ops, uint32_t count);
+/* Those and the paged_attention of what they make; by the latter's launch_group. */
+bool simt_rope_attention_fits(const simt_deferred_op *ops, uint32_t count);
 /* Products of the same rows, or two such and the glu of them; by the first one's launch_group. */
 bool simt_matmuls_fit(const simt_deferred_op *ops, uint32_t count);
 bool simt_matmul_glu_fits(const simt_deferred_op *ops, uint32_t count);

@@ -41,10 +41,14 @@ __device__ inline uint8_t *rope_cache_row(const rope_fused &f, const rope_cache 
   return c.data + ((page * f.k.n_heads + head) * f.page_size + slot % f.page_size) * c.row_bytes;
 }
 
+__device__ inline void rope_angle(int32_t position, float frequency, float magnitude, float *sine,
+                                  float *cosine) {
+  sincosf(__fmul_rn((float)position, frequency), sine, cosine);
+  *sine *= magnitude, *cosine *= magnitude;
+}
 __device__ inline void rope_angle(const rope_operands &o, int64_t token, int pair, float *sine,
                                   float *cosine) {
-  sincosf(__fmul_rn((float)o.positions[token], o.frequencies[pair]), sine, cosine);
-  *sine *= o.magnitude, *cosine *= o.magnitude;
+  rope_angle(o.positions[token], o.frequencies[pair], o.magnitude, sine, cosine);
 }
 
 /* Every kernel contracts alike: results are the same whichever runs. */

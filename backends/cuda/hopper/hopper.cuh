@@ -149,6 +149,41 @@ __device__ __forceinline__ void hopper_cluster_meet() {
   asm volatile("barrier.cluster.arrive.relaxed.aligned; barrier.cluster.wait.aligned;" ::: "memory");
 #endif
 }
+/* The two halves of the latter, for who has something to do in between. */
+__device__ __forceinline__ void hopper_cluster_arrive() {
+#if HOPPER_HAS_WGMMA
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void hopper_cluster_wait() {
+#if HOPPER_HAS_WGMMA
+  asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
+#endif
+}
+/* Sends values to where block `rank` of the cluster has `shared`, and counts their bytes on its
+ * barrier of this place. */
+__device__ __forceinline__ void hopper_cluster_send(float4 *shared, uint64_t *barrier, int rank,
+                                                    float4 v) {
+#if HOPPER_HAS_WGMMA
+  asm volatile("{ .reg .b32 there, on; mapa.shared::cluster.u32 there, %0, %2;\n"
+               "mapa.shared::cluster.u32 on, %1, %2;\n"
+               "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [there], "
+               "{%3, %4, %5, %6}, [on]; }" ::"r"(mma_shared_address(shared)),
+               "r"(mma_shared_address(barrier)), "r"(rank), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w)
+               : "memory");
+#endif
+}
+__device__ __forceinline__ void hopper_cluster_send(float2 *shared, uint64_t *barrier, int rank,
+                                                    float2 v) {
+#if HOPPER_HAS_WGMMA
+  asm volatile("{ .reg .b32 there, on; mapa.shared::cluster.u32 there, %0, %2;\n"
+               "mapa.shared::cluster.u32 on, %1, %2;\n"
+               "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [there], "
+               "{%3, %4}, [on]; }" ::"r"(mma_shared_address(shared)),
+               "r"(mma_shared_address(barrier)), "r"(rank), "f"(v.x), "f"(v.y)
+               : "memory");
+#endif
+}
 /* 16 bytes of the shared memory of block `rank` of the cluster, where this block has `shared`. */
 __device__ __forceinline__ float4 hopper_cluster_load(const float *shared, int rank) {
   float4 v = {};
