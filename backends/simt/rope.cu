@@ -175,6 +175,8 @@ iso_status simt_rope_kv_write(iso_queue *queue, const simt_deferred_op *ops, uin
   rope_fused f = fused_of(ops);
   if (rope_many_takes(f))
     return rope_many(queue, "rope, kv_write", f);
+  if (rope_heads_take(f))
+    return rope_heads(queue, "rope, kv_write", f);
   int64_t n_q = f.q.y.n_rows * f.q.pairs_of_head, n_k = f.k.y.n_rows * f.k.pairs_of_head;
   int64_t n_v = f.v.n_rows * f.v.n_columns, most = n_q > n_k ? n_q : n_k;
   most = most > n_v ? most : n_v;

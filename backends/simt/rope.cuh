@@ -58,6 +58,11 @@ __device__ inline void rope_turn(float sine, float cosine, float *a, float *b) {
   *b = __fmaf_rn(x, sine, __fmul_rn(y, cosine));
 }
 
+/* With keys and values, rows of heads of 128, a subgroup a head. rope_heads() after
+ * rope_heads_take(). */
+bool rope_heads_take(const rope_fused &f);
+iso_status rope_heads(iso_queue *queue, const char *name, const rope_fused &f);
+
 /* Many rows, some at a time in vectors. rope_many() after rope_many_takes(). */
 bool rope_many_takes(const rope_fused &f);
 iso_status rope_many(iso_queue *queue, const char *name, const rope_fused &f);
