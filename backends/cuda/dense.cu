@@ -7,6 +7,7 @@
  * adds the bias and rounds, where there is any of that to do. */
 #include "backends/cuda/dense.h"
 #include "backends/cuda/blas.h"
+#include "backends/cuda/hopper/matmul_rows.h"
 #include "backends/simt/matmul.h"
 #include "backends/simt/simt.cuh"
 
@@ -211,8 +212,20 @@ iso_status run(iso_queue *queue, const iso_op_arguments *arguments) {
   return simt_launch_early(queue, "matmul: bias and rounding", finish, grid, dim3(THREADS), 0, f);
 }
 
+/* What fusion.h finds around products of the same rows. */
+iso_status run_group(iso_queue *queue, const simt_deferred_op *ops, uint32_t count) {
+  uint32_t begin = ops[0].arguments.op == ISO_OP_ADD ? 2 : 0;
+  uint32_t end = ops[count - 1].arguments.op == ISO_OP_GLU ? count - 1 : count;
+  if (begin > 0)
+    ISO_TRY(simt_add_rms_norm(queue, ops, begin));
+  ISO_TRY(cuda_rows_take(queue->device, ops + begin, end - begin)
+              ? cuda_rows_launch(queue, ops + begin, end - begin)
+              : simt_launch_beside(queue, ops + begin, end - begin));
+  return end < count ? simt_launch_deferred(queue, ops[end]) : ISO_OK;
+}
+
 iso_status launch(iso_queue *queue, const iso_op_arguments *arguments) {
-  return simt_defer(queue, simt_queue_deferred(queue), arguments, run);
+  return simt_defer(queue, simt_queue_deferred(queue), arguments, run, run_group);
 }
 
 const iso_kernel records[] = {{.size = sizeof(iso_kernel),

@@ -23,7 +23,6 @@ static iso_status launch_attention(iso_queue *queue, const simt_deferred_op *ops
 }
 
 static bool fit_beside(const simt_deferred_op *ops, uint32_t count);
-static iso_status launch_beside(iso_queue *queue, const simt_deferred_op *ops, uint32_t count);
 
 static const pattern patterns[] = {
     {2, {ISO_OP_ADD, ISO_OP_RMS_NORM}, simt_add_rms_norm_fits, simt_add_rms_norm},
@@ -35,8 +34,8 @@ static const pattern patterns[] = {
     {2, {ISO_OP_MATMUL, ISO_OP_MATMUL}, simt_matmuls_fit, launch_matmuls},
     {3, {ISO_OP_MATMUL, ISO_OP_MATMUL, ISO_OP_MATMUL}, simt_matmuls_fit, launch_matmuls},
     {3, {ISO_OP_MATMUL, ISO_OP_MATMUL, ISO_OP_GLU}, simt_matmul_glu_fits, launch_matmuls},
-    {2, {ISO_OP_MATMUL, ISO_OP_MATMUL}, fit_beside, launch_beside},
-    {3, {ISO_OP_MATMUL, ISO_OP_MATMUL, ISO_OP_MATMUL}, fit_beside, launch_beside},
+    {2, {ISO_OP_MATMUL, ISO_OP_MATMUL}, fit_beside, simt_launch_beside},
+    {3, {ISO_OP_MATMUL, ISO_OP_MATMUL, ISO_OP_MATMUL}, fit_beside, simt_launch_beside},
     {4,
      {ISO_OP_ADD, ISO_OP_RMS_NORM, ISO_OP_MATMUL, ISO_OP_MATMUL},
      simt_norm_matmuls_fit,
@@ -106,14 +105,18 @@ bool simt_matmuls_fit(const simt_deferred_op *ops, uint32_t count) {
   return fit && are_side_by_side(ops, count);
 }
 
-/* Products that leave much of the device idle, each with scratch of its own. */
 static bool fit_beside(const simt_deferred_op *ops, uint32_t count) {
+  return !ops[0].launch_group && are_side_by_side(ops, count);
+}
+
+/* Whether products of the same rows leave much of the device idle, each with scratch of its own. */
+static bool leave_room(const simt_deferred_op *ops, uint32_t count) {
   enum { MOST_ROWS = 512 };
   const iso_tensor &x = ops[0].arguments.inputs[0];
   int64_t n_rows = 1;
   for (uint32_t d = 0; d + 1 < x.n_dims; d++)
     n_rows *= x.dims[d];
-  if (ops[0].launch_group || n_rows > MOST_ROWS || !are_side_by_side(ops, count))
+  if (count < 2 || n_rows > MOST_ROWS)
     return false;
   for (uint32_t i = 1; i < count; i++)
     for (uint32_t j = 0; j < i; j++) {
@@ -130,9 +133,13 @@ iso_status simt_launch_deferred(iso_queue *queue, const simt_deferred_op &op) {
   return op.launch(queue, &arguments);
 }
 
-/* The widest product is enqueued as ever, the others beside it. */
-static iso_status launch_beside(iso_queue *queue, const simt_deferred_op *ops, uint32_t count) {
+iso_status simt_launch_beside(iso_queue *queue, const simt_deferred_op *ops, uint32_t count) {
   uint32_t widest = 0;
+  if (!leave_room(ops, count)) {
+    for (uint32_t i = 0; i < count; i++)
+      ISO_TRY(simt_launch_deferred(queue, ops[i]));
+    return ISO_OK;
+  }
   for (uint32_t i = 1; i < count; i++)
     if (ops[i].arguments.inputs[1].dims[0] > ops[widest].arguments.inputs[1].dims[0])
       widest = i;

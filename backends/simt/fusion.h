@@ -55,6 +55,9 @@ bool simt_matmul_glu_fits(const simt_deferred_op *ops, uint32_t count);
 /* The same after the add and the rms_norm that make their rows. */
 bool simt_norm_matmuls_fit(const simt_deferred_op *ops, uint32_t count);
 bool simt_norm_matmul_glu_fits(const simt_deferred_op *ops, uint32_t count);
+/* Products of the same rows: the widest enqueued as ever, the others beside it, where that may pay;
+ * else one after another. */
+iso_status simt_launch_beside(iso_queue *queue, const simt_deferred_op *ops, uint32_t count);
 
 /* The backend's part of running ops beside each other. simt_fork() opens lanes 0 .. n - 1 (at most
  * SIMT_LANES), which begin after all that the queue holds; between enter and leave, what is

@@ -1,4 +1,6 @@
-/* 9 to 32 rows times weights of 16-bit floats, for x of the weight's own type. */
+/* 9 to 32 rows times weights of 16-bit floats, for x of the weight's own type; up to 64 where
+ * several products of few features have the same rows. */
+#include "backends/cuda/hopper/matmul_rows.h"
 #include "backends/cuda/hopper/matmul_rows.cuh"
 #include "backends/simt/matmul.h"
 #include "backends/simt/matmul_records.cuh"
@@ -7,19 +9,15 @@ namespace {
 
 enum { LEAST_ROWS = 9, MOST_ROWS = 32 };
 
-iso_refusal check(const iso_device *device, const iso_op_arguments *arguments,
-                  const char **out_detail) {
+/* All but the number of rows. */
+iso_refusal check_operands(const iso_device *device, const iso_op_arguments *arguments,
+                           const char **out_detail) {
   iso_refusal refusal = hopper_check(device, out_detail);
   if (refusal == ISO_ACCEPTED)
     refusal = matmul_check_rows(device, arguments, out_detail);
   if (refusal != ISO_ACCEPTED)
     return refusal;
   const iso_tensor &x = arguments->inputs[0], &weight = arguments->inputs[1];
-  int64_t n_rows = matmul_rows(arguments);
-  if (n_rows < LEAST_ROWS || n_rows > MOST_ROWS) {
-    *out_detail = "for 9 to 32 rows";
-    return ISO_REFUSED_SHAPE;
-  }
   if (weight.dims[1] == 0) {
     *out_detail = "nothing to add up";
     return ISO_REFUSED_SHAPE;
@@ -38,6 +36,17 @@ iso_refusal check(const iso_device *device, const iso_op_arguments *arguments,
     return ISO_REFUSED_STRIDE;
   }
   return ISO_ACCEPTED;
+}
+
+iso_refusal check(const iso_device *device, const iso_op_arguments *arguments,
+                  const char **out_detail) {
+  iso_refusal refusal = check_operands(device, arguments, out_detail);
+  int64_t n_rows = matmul_rows(arguments);
+  if (refusal == ISO_ACCEPTED && (n_rows < LEAST_ROWS || n_rows > MOST_ROWS)) {
+    *out_detail = "for 9 to 32 rows";
+    return ISO_REFUSED_SHAPE;
+  }
+  return refusal;
 }
 
 bool is_aligned(const void *address) { return ((uintptr_t)address & 15) == 0; }
@@ -106,5 +115,23 @@ iso_status launch(iso_queue *queue, const iso_op_arguments *arguments) {
 const iso_kernel records[] = {RECORD(F16, f16), RECORD(BF16, bf16)};
 
 } /* namespace */
+
+/* So few features are fewer than 64 for each multiprocessor, tiles of which cuBLASLt would have. */
+bool cuda_rows_take(const iso_device *device, const simt_deferred_op *ops, uint32_t count) {
+  int64_t n_features = 0, most = 64 * simt_n_units(device);
+  bool takes = count > 1 && count <= ROWS_PARTS && matmul_rows(&ops[0].arguments) <= ROWS_MOST;
+  for (uint32_t i = 0; i < count && takes; i++) {
+    const char *detail;
+    n_features += ops[i].arguments.inputs[1].dims[0];
+    takes = n_features <= most &&
+            check_operands(device, &ops[i].arguments, &detail) == ISO_ACCEPTED &&
+            ops[i].arguments.inputs[1].scheme == ops[0].arguments.inputs[1].scheme;
+  }
+  return takes;
+}
+
+iso_status cuda_rows_launch(iso_queue *queue, const simt_deferred_op *ops, uint32_t count) {
+  return multiply(queue, ops, count);
+}
 
 SIMT_EXPORT_KERNELS(matmul_rows, records)
