@@ -239,6 +239,8 @@ static_assert(SIMT_LANES == 2, "queue_destroy() names them");
 
 iso_status simt_fork(iso_queue *queue, uint32_t n_lanes) {
   CUDA_TRY(cudaSetDevice(queue->device->ordinal));
+  /* What is held back comes before all lanes, not into the first that launches. */
+  ISO_TRY(simt_flush_deferred(queue, &queue->deferred));
   CUDA_TRY(cudaEventRecord(queue->forked, queue->own));
   for (uint32_t i = 0; i < n_lanes; i++)
     CUDA_TRY(cudaStreamWaitEvent(queue->lanes[i], queue->forked, 0));
