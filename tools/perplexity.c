@@ -167,6 +167,8 @@ static iso_status run(const iso_options *options, const iso_model *model, const 
 
 iso_status iso_command_perplexity(iso_options *options, int *out_exit) {
   (void)out_exit;
+  if (options->losses && !options->json)
+    return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "--losses are printed by --json alone: give both");
   iso_model *model;
   ISO_TRY(iso_tool_open_model(options, false, &model));
   char *text = NULL;

@@ -41,6 +41,8 @@ class Perplexity(unittest.TestCase):
         self.assertEqual(len(found["losses"]), SCORED)
         self.assertAlmostEqual(math.exp(sum(found["losses"]) / SCORED) / found["perplexity"], 1, places=5)
         self.assertNotIn("losses", self.score("-c", 128))
+        done = isomer.run("perplexity", SMOLLM2, "-f", self.file, "--losses", code=2)
+        self.assertRegex(done.stderr, "--json")
 
     def test_steps_do_not_matter(self):
         whole, cut = self.score("-c", 128), self.score("-c", 128, "-b", 23)
