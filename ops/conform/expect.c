@@ -73,6 +73,8 @@ static void to_variance(float *values, int64_t n_rows, int64_t n_columns, const 
   bool e4m3 = bits_of_both(test) == 8 && weight == ISO_SCHEME_F8_G128 && input == 0;
   int64_t group =
       bits_of_both(test) == 8 ? test->attributes.matmul.operand_neighbours : SCALE_GROUP;
+  if (group < 1)
+    group = 1; /* a case may say 0: every number has a scale of its own */
   bool to_bf16 = bits_of_both(test) == 16 && input == 1;
   double rounding = to_bf16 ? 0x1p-8 : float_rounding(activation, weight), of_row = 0;
   for (int64_t start = 0; start < n_rows * n_columns;) {
