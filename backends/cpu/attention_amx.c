@@ -4,9 +4,6 @@
 #endif
 #define TIER_LEVEL ISO_CPU_TIER_AMX
 #define ATTENTION_TILES 1
-#if defined(ISO_TILES_HEADER)
-#include ISO_TILES_HEADER
-#else
 #include "backends/cpu/matmul/tiles.h"
-#endif
+
 #include "backends/cpu/attention.inc"

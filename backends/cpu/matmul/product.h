@@ -172,6 +172,13 @@ struct iso_product_kernel {
   void (*end)(void);
 };
 
+/* The kernel of a scheme in a table of all; NULL where there is none. */
+static inline const iso_product_kernel *iso_product_kernel_of(const iso_product_kernel *kernels,
+                                                              iso_scheme scheme) {
+  bool known = (unsigned)scheme < ISO_SCHEME_COUNT && kernels[scheme].value_bytes > 0;
+  return known ? &kernels[scheme] : NULL;
+}
+
 /* The kernel of a scheme in a tier; NULL where there is none. */
 const iso_product_kernel *iso_baseline_integer_kernel(iso_scheme scheme);
 const iso_product_kernel *iso_baseline_float_kernel(iso_scheme scheme);

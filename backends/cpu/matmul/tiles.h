@@ -1,8 +1,12 @@
-/* AMX tile operations by the names that tiles_amx.c uses. Registers are numbered 0 to 7 by
- * constants; each is 16 rows of 64 bytes. A test puts an emulation in place of this file. */
+/* AMX tile operations by the names that the kernels use. Registers are numbered 0 to 7 by
+ * constants; each is 16 rows of 64 bytes. A test puts an emulation, ISO_TILES_HEADER, in their
+ * place. */
 #ifndef ISOMER_BACKENDS_CPU_MATMUL_TILES_H
 #define ISOMER_BACKENDS_CPU_MATMUL_TILES_H
 
+#if defined(ISO_TILES_HEADER)
+#include ISO_TILES_HEADER
+#else
 #include <immintrin.h>
 #include <stdint.h>
 
@@ -37,5 +41,6 @@ static inline void tile_end(void) { _tile_release(); }
 /* Orders loads of tiles after what C wrote before; the intrinsics of compilers say nothing of it.
  */
 #define tile_fence() __asm__ volatile("" ::: "memory")
+#endif
 
 #endif

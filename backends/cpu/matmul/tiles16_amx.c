@@ -15,27 +15,16 @@
 
 #include <string.h>
 
-#if defined(ISO_TILES_HEADER)
-#include ISO_TILES_HEADER
-#else
-#include "backends/cpu/matmul/tiles.h"
-#endif
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#pragma GCC optimize("O1")
-#endif
-
 #include "backends/cpu/matmul/tile_product.inc"
 
 #include "backends/cpu/matmul/tile_codes.inc"
 
-/* Rows of a call, over which vectors overlap with products. */
-#define CALL_ROWS 512
 /* Elements whose sums stay in tiles, and those of weights that are decoded at a time: beside the
  * activations of all rows they fit the second level. */
 #define STRETCH 256
 #define SPAN 1024
 #define STRETCH_BYTES (STRETCH / BF16_STEP * TILE_BYTES) /* of a group */
+#define GROUPS BLOCK_TILES
 
 /* ---- Quantized weights ---------------------------------------------------------------------- */
 
@@ -74,8 +63,8 @@ INLINE void widen_part(scheme_traits traits, const packed_part *from, int part, 
 }
 
 /* Elements [begin, begin + count) of a group. */
-INLINE void widen(scheme_traits traits, const uint8_t *group, int64_t begin, int64_t count,
-                  uint8_t *out) {
+INLINE void expand(scheme_traits traits, const uint8_t *group, int64_t begin, int64_t count,
+                   uint8_t *out) {
   for (int64_t k = begin; k < begin + count; k += BF16_STEP, out += TILE_BYTES) {
     packed_part from = part_at(traits, group, k);
 #define WIDEN(part) widen_part(traits, &from, part, out)
@@ -138,55 +127,16 @@ static void widened_many(const iso_product_call *call) {
   }
 }
 
-#define DEFINE_EXPAND(NAME, name, block, parts, sub, offset, minimum, half_bytes, byte_bytes,      \
-                      code_bytes, class)                                                           \
-  static void name##_expand(const uint8_t *group, int64_t begin, int64_t count, uint8_t *out) {    \
-    widen((scheme_traits){block, parts, sub, offset, minimum, half_bytes, byte_bytes, code_bytes,  \
-                          name##_codes, name##_scales},                                            \
-          group, begin, count, out);                                                               \
-  }
 INTEGER_SCHEMES(DEFINE_EXPAND)
 
-#define QUANTIZED_KERNEL(NAME, name, block, parts, sub, offset, minimum, half_bytes, byte_bytes,   \
-                         code_bytes, class)                                                        \
-  [ISO_SCHEME_##NAME] = {.panel_rows = PANEL_ROWS,                                                 \
-                         .whole_panels = true,                                                     \
-                         .call_rows = CALL_ROWS,                                                   \
-                         .span_elements = SPAN,                                                    \
-                         .value_bytes = 2,                                                         \
-                         .tile_groups = BLOCK_TILES,                                               \
-                         .item_tiles = 4,                                                          \
-                         .stretch_elements = STRETCH,                                              \
-                         .stretch_stride = STRETCH_BYTES,                                          \
-                         .tile_bytes = BLOCK_TILES * STRETCH_BYTES,                                \
-                         .prepare = prepare,                                                       \
-                         .prepare_bf16 = prepare_bf16,                                             \
-                         .load = iso_amx_load_row,                                                 \
-                         .store = iso_amx_store_row,                                               \
-                         .expand = name##_expand,                                                  \
-                         .many = widened_many,                                                     \
-                         .begin = tile_begin,                                                      \
-                         .end = tile_end},
+#define QUANTIZED(name)                                                                            \
+  SPAN_KERNEL(name), .value_bytes = 2, .prepare = prepare, .prepare_bf16 = prepare_bf16,           \
+                     .many = widened_many
 
 const iso_product_kernel *iso_amx_tile16_kernel(iso_scheme scheme) {
   static const iso_product_kernel kernels[ISO_SCHEME_COUNT] = {
-      INTEGER_SCHEMES(QUANTIZED_KERNEL)[ISO_SCHEME_BF16] = {.panel_rows = PANEL_ROWS,
-                                                            .whole_panels = true,
-                                                            .call_rows = CALL_ROWS,
-                                                            .value_bytes = 2,
-                                                            .tile_groups = 1,
-                                                            .item_tiles = 4,
-                                                            .stretch_elements = STRETCH,
-                                                            .ahead_units = BF16_AHEAD_UNITS,
-                                                            .prepare = prepare,
-                                                            .prepare_bf16 = prepare_bf16,
-                                                            .load = iso_amx_load_row,
-                                                            .store = iso_amx_store_row,
-                                                            .advance = bf16_advance,
-                                                            .many = bf16_many,
-                                                            .begin = tile_begin,
-                                                            .end = tile_end},
-  };
-  return (unsigned)scheme < ISO_SCHEME_COUNT && kernels[scheme].value_bytes ? &kernels[scheme]
-                                                                            : NULL;
+      INTEGER_SCHEMES(QUANTIZED_KERNEL)[ISO_SCHEME_BF16] = {
+          BF16_KERNEL, .value_bytes = 2, .stretch_elements = STRETCH, .prepare = prepare,
+          .prepare_bf16 = prepare_bf16, .load = iso_amx_load_row, .store = iso_amx_store_row}};
+  return iso_product_kernel_of(kernels, scheme);
 }

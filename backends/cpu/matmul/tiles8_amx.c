@@ -27,16 +27,6 @@
 
 #include <string.h>
 
-#if defined(ISO_TILES_HEADER)
-#include ISO_TILES_HEADER
-#else
-#include "backends/cpu/matmul/tiles.h"
-#endif
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#pragma GCC optimize("O1")
-#endif
-
 #include "backends/cpu/matmul/tile_product.inc"
 
 #include "backends/cpu/matmul/tile_codes.inc"
@@ -45,10 +35,10 @@
 
 #include "backends/cpu/matmul/tile_span.inc"
 
-/* Rows of a call, over which vectors overlap with products, and elements of quantized weights: all
- * rows of activations and a tile, over so many elements, fit the second level. */
-#define CALL_ROWS 512
+/* Elements of quantized weights: the activations of CALL_ROWS and a tile, over so many, fit the
+ * second level. */
 #define SPAN 2048
+#define GROUPS BLOCK_TILES
 
 /* ---- Quantized activations ------------------------------------------------------------------ */
 
@@ -134,39 +124,13 @@ static void int8_many(const iso_product_call *call) {
                 call);
 }
 
-#define DEFINE_EXPAND(NAME, name, block, parts, sub, offset, minimum, half_bytes, byte_bytes,      \
-                      code_bytes, class)                                                           \
-  static void name##_expand(const uint8_t *group, int64_t begin, int64_t count, uint8_t *out) {    \
-    expand((scheme_traits){block, parts, sub, offset, minimum, half_bytes, byte_bytes, code_bytes, \
-                           name##_codes, name##_scales},                                           \
-           group, begin, count, out);                                                              \
-  }
 INTEGER_SCHEMES(DEFINE_EXPAND)
 
-#define QUANTIZED_KERNEL(NAME, name, block, parts, sub, offset, minimum, half_bytes, byte_bytes,   \
-                         code_bytes, class)                                                        \
-  [ISO_SCHEME_##NAME] = {.panel_rows = PANEL_ROWS,                                                 \
-                         .whole_panels = true,                                                     \
-                         .call_rows = CALL_ROWS,                                                   \
-                         .span_elements = SPAN,                                                    \
-                         .value_bytes = 1,                                                         \
-                         .sub_shift = 5,                                                           \
-                         .tile_groups = BLOCK_TILES,                                               \
-                         .item_tiles = 4,                                                          \
-                         .stretch_elements = STRETCH,                                              \
-                         .stretch_stride = STRETCH_BYTES,                                          \
-                         .tile_bytes = BLOCK_TILES * STRETCH_BYTES,                                \
-                         .prepare = int8_prepare,                                                  \
-                         .prepare_bf16 = int8_prepare_bf16,                                        \
-                         .load = iso_amx_load_row,                                                 \
-                         .store = iso_amx_store_row,                                               \
-                         .expand = name##_expand,                                                  \
-                         .many = int8_many,                                                        \
-                         .begin = tile_begin,                                                      \
-                         .end = tile_end},
+#define QUANTIZED(name)                                                                            \
+  SPAN_KERNEL(name), .value_bytes = 1, .sub_shift = 5, .prepare = int8_prepare,                    \
+                     .prepare_bf16 = int8_prepare_bf16, .many = int8_many
 
 const iso_product_kernel *iso_amx_tile8_kernel(iso_scheme scheme) {
   static const iso_product_kernel kernels[ISO_SCHEME_COUNT] = {INTEGER_SCHEMES(QUANTIZED_KERNEL)};
-  return (unsigned)scheme < ISO_SCHEME_COUNT && kernels[scheme].value_bytes ? &kernels[scheme]
-                                                                            : NULL;
+  return iso_product_kernel_of(kernels, scheme);
 }

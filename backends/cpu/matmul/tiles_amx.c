@@ -24,23 +24,11 @@
 
 #include <string.h>
 
-#if defined(ISO_TILES_HEADER)
-#include ISO_TILES_HEADER
-#else
-#include "backends/cpu/matmul/tiles.h"
-#endif
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#pragma GCC optimize("O1")
-#endif
-
 #include "backends/cpu/matmul/tile_product.inc"
 
 #include "backends/cpu/matmul/tile_codes.inc"
 
 #define PANEL_STEP_BYTES (2 * TILE_BYTES)
-/* Rows of a call, over which vectors overlap with products. */
-#define CALL_ROWS 512
 
 /* ---- BF16 weights --------------------------------------------------------------------------- */
 
@@ -236,48 +224,23 @@ INLINE void int8_rows(const iso_product_call *call, iso_product_advance advance_
   multiply_rows(TILE_INT8_PLANES, call, form, advance_);
 }
 
+/* The functions of a scheme. */
+#define DEFINE_SCHEME(NAME, name, ...)                                                             \
+  static void name##_advance(iso_ahead *ahead, int64_t units) {                                    \
+    advance(SCHEME_TRAITS(name, __VA_ARGS__), ahead, units);                                       \
+  }                                                                                                \
+  static void name##_many(const iso_product_call *call) { int8_rows(call, name##_advance); }
 INTEGER_SCHEMES(DEFINE_SCHEME)
 
-#define QUANTIZED_KERNEL(NAME, name, block, parts, sub, offset, minimum, half_bytes, byte_bytes,   \
-                         code_bytes, class)                                                        \
-  [ISO_SCHEME_##NAME] = {.panel_rows = PANEL_ROWS,                                                 \
-                         .whole_panels = true,                                                     \
-                         .call_rows = CALL_ROWS,                                                   \
-                         .value_bytes = 2,                                                         \
-                         .sub_shift = 5,                                                           \
-                         .tile_groups = GROUPS,                                                    \
-                         .item_tiles = 8,                                                          \
-                         .stretch_elements = STRETCH,                                              \
-                         .stretch_stride = STRETCH_BYTES,                                          \
-                         .tile_bytes = GROUPS * STRETCH_BYTES,                                     \
-                         .ahead_units = 1,                                                         \
-                         .scratch_bytes = 64,                                                      \
-                         .prepare = int8_prepare,                                                  \
-                         .load = iso_avx512_load_row,                                              \
-                         .store = iso_avx512_store_row,                                            \
-                         .advance = name##_advance,                                                \
-                         .many = name##_many,                                                      \
-                         .begin = tile_begin,                                                      \
-                         .end = tile_end},
+#define QUANTIZED(name)                                                                            \
+  .value_bytes = 2, .sub_shift = 5, .item_tiles = 8, .ahead_units = 1, .scratch_bytes = 64,        \
+  .prepare = int8_prepare, .load = iso_avx512_load_row, .store = iso_avx512_store_row,             \
+  .advance = name##_advance, .many = name##_many
 
 const iso_product_kernel *iso_amx_tile_kernel(iso_scheme scheme) {
   static const iso_product_kernel kernels[ISO_SCHEME_COUNT] = {
-      INTEGER_SCHEMES(QUANTIZED_KERNEL)[ISO_SCHEME_BF16] = {.panel_rows = PANEL_ROWS,
-                                                            .whole_panels = true,
-                                                            .call_rows = CALL_ROWS,
-                                                            .value_bytes = 4,
-                                                            .tile_groups = 1,
-                                                            .item_tiles = 4,
-                                                            .stretch_elements = BF16_STRETCH,
-                                                            .ahead_units = BF16_AHEAD_UNITS,
-                                                            .prepare = bf16_prepare,
-                                                            .load = iso_avx512_load_row,
-                                                            .store = iso_avx512_store_row,
-                                                            .advance = bf16_advance,
-                                                            .many = bf16_many,
-                                                            .begin = tile_begin,
-                                                            .end = tile_end},
-  };
-  return (unsigned)scheme < ISO_SCHEME_COUNT && kernels[scheme].value_bytes ? &kernels[scheme]
-                                                                            : NULL;
+      INTEGER_SCHEMES(QUANTIZED_KERNEL)[ISO_SCHEME_BF16] = {
+          BF16_KERNEL, .value_bytes = 4, .stretch_elements = BF16_STRETCH, .prepare = bf16_prepare,
+          .load = iso_avx512_load_row, .store = iso_avx512_store_row}};
+  return iso_product_kernel_of(kernels, scheme);
 }
