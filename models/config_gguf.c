@@ -43,6 +43,7 @@ typedef struct float_key {
 static const float_key float_keys[] = {
     {"attention.layer_norm_rms_epsilon", CONFIG(norm_epsilon), 0, 1},
     {"rope.freq_base", CONFIG(rope.theta), 1, 1e12},
+    {"rope.scale_linear", CONFIG(rope.factor), 1e-6, 1e6}, /* before scaling.factor */
     {"rope.scaling.factor", CONFIG(rope.factor), 1e-6, 1e6},
     {"rope.scaling.attn_factor", CONFIG(rope.attention_factor), 0, 1e6},
     {"rope.scaling.yarn_beta_fast", CONFIG(rope.beta_fast), 0, 1e6},
@@ -85,6 +86,9 @@ static iso_status read_scaling(iso_model *model) {
   make_key(model, "rope.scaling.type", key);
   iso_text_view name = {NULL, 0};
   ISO_TRY(iso_gguf_get_optional_string(model->gguf, key, &name));
+  /* The first files name no method, as there was one: a factor by itself is linear. */
+  if (!name.data && model->config.rope.factor != 1.0f)
+    model->config.rope.scaling = ISO_ROPE_SCALING_LINEAR;
   if (!name.data)
     return ISO_OK;
   for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++)
@@ -148,7 +152,7 @@ iso_status iso_config_read_gguf(iso_model *model) {
   ISO_TRY(iso_gguf_get_string(model->gguf, "general.architecture", &name));
   snprintf(config->architecture, sizeof config->architecture, "%.*s",
            (int)(name.length < 31 ? name.length : 31), name.data);
-  model->architecture = iso_architecture_find(config->architecture, true);
+  model->architecture = iso_architecture_find(config->architecture);
   if (!model->architecture)
     return iso_fail(ISO_ERROR_UNSUPPORTED, "architecture \"%s\" is not supported; known are: %s",
                     config->architecture, iso_architecture_names());

@@ -18,6 +18,7 @@ typedef struct fault {
   const char *number_key; /* gets `number` */
   uint32_t number;
   const char *wide_tensor; /* one row too many */
+  const char *factor_key;   /* a rotary scaling factor, of 4 */
   iso_status expected;
   const char *message; /* part of the sentence */
 } fault;
@@ -57,7 +58,9 @@ static void write_model(const fault *f) {
     if (!is(f->skip_key, keys[i].key))
       CHECK(iso_gguf_writer_add_u32(writer, keys[i].key,
                                     is(f->number_key, keys[i].key) ? f->number : keys[i].value));
-  for (int pass = 0; pass < 2; pass++)
+  if (f->factor_key)
+    CHECK(iso_gguf_writer_add_f32(writer, f->factor_key, 4.0f));
+  for (int pass = 0; pass < 2; pass++) {
     for (size_t i = 0; i < sizeof tensors / sizeof tensors[0]; i++) {
       if (is(f->skip_tensor, tensors[i].name))
         continue;
@@ -75,6 +78,7 @@ static void write_model(const fault *f) {
       CHECK(iso_gguf_writer_append(writer, values, (uint64_t)elements * sizeof *values));
       free(values);
     }
+  }
   CHECK(iso_gguf_writer_finish(writer));
   iso_gguf_writer_destroy(writer);
 }
@@ -97,6 +101,21 @@ static void test_sound_file(void **state) {
   (void)state;
   write_model(&(fault){0});
   CHECK(open_and_plan());
+}
+
+/* As llama.cpp reads them: a factor without a method is linear, by its old name too. */
+static void test_rope_factor_alone(void **state) {
+  (void)state;
+  static const char *const keys[] = {"llama.rope.scaling.factor", "llama.rope.scale_linear"};
+  for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+    write_model(&(fault){.factor_key = keys[i]});
+    iso_model *model;
+    CHECK(iso_model_open(path, &(iso_model_options){.no_tokenizer = true}, &model));
+    const iso_rope_config *rope = &iso_model_get_config(model)->rope;
+    assert_int_equal(rope->scaling, ISO_ROPE_SCALING_LINEAR);
+    assert_true(rope->factor == 4.0f);
+    iso_model_close(model);
+  }
 }
 
 static void test_faults(void **state) {
@@ -200,7 +219,8 @@ int main(void) {
     return 1;
   close(file);
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_sound_file), cmocka_unit_test(test_faults),
+      cmocka_unit_test(test_sound_file), cmocka_unit_test(test_rope_factor_alone),
+      cmocka_unit_test(test_faults),
       cmocka_unit_test(test_absurd_options), cmocka_unit_test(test_absurd_steps)};
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   unlink(path);
