@@ -55,6 +55,9 @@ void iso_block_head(iso_model_builder *builder, iso_value x);
 /* The whole of a plain pre-norm decoder: embedding, layers of attention and MLP, head. */
 void iso_block_plain_decoder(iso_model_builder *builder, iso_attention_options attention);
 
+/* Fails where a decoder's weight in the model's files is not among the graph's, naming it. */
+ISO_MUST_CHECK iso_status iso_model_check_all_read(const iso_model *model, const iso_graph *graph);
+
 /* The rotary table of a configuration for a context length, malloc'ed, rotary_dim / 2 numbers, and
  * the magnitude that goes with it. */
 ISO_MUST_CHECK iso_status iso_rope_table_create(const iso_rope_config *rope, int32_t context,

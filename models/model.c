@@ -164,6 +164,8 @@ iso_status iso_model_build_graph(const iso_model *model, const iso_model_graph_o
   /* A missing tensor is the cause of whatever the graph then complains of. */
   if (builder.status != ISO_OK)
     status = iso_fail(builder.status, "%s", builder.message);
+  if (status == ISO_OK)
+    status = iso_model_check_all_read(model, graph);
   if (status != ISO_OK) {
     iso_graph_destroy(graph);
     return status;

@@ -18,6 +18,7 @@ typedef struct fault {
   const char *number_key; /* gets `number` */
   uint32_t number;
   const char *wide_tensor; /* one row too many */
+  const char *extra_tensor; /* of one dimension */
   const char *factor_key;   /* a rotary scaling factor, of 4 */
   iso_status expected;
   const char *message; /* part of the sentence */
@@ -78,6 +79,12 @@ static void write_model(const fault *f) {
       CHECK(iso_gguf_writer_append(writer, values, (uint64_t)elements * sizeof *values));
       free(values);
     }
+    const int64_t extra[1] = {HIDDEN};
+    const float zeros[HIDDEN] = {0};
+    if (f->extra_tensor && pass == 0)
+      CHECK(iso_gguf_writer_add_tensor(writer, f->extra_tensor, ISO_SCHEME_F32, 1, extra));
+    else if (f->extra_tensor)
+      CHECK(iso_gguf_writer_append(writer, zeros, sizeof zeros));
   }
   CHECK(iso_gguf_writer_finish(writer));
   iso_gguf_writer_destroy(writer);
@@ -118,6 +125,16 @@ static void test_rope_factor_alone(void **state) {
   }
 }
 
+/* What no architecture here reads, beside tables that files carry along. */
+static void test_extra_tensors(void **state) {
+  (void)state;
+  static const char *const carried[] = {"blk.0.attn_rot_embd.weight", "imatrix.weight"};
+  for (size_t i = 0; i < sizeof carried / sizeof carried[0]; i++) {
+    write_model(&(fault){.extra_tensor = carried[i]});
+    CHECK(open_and_plan());
+  }
+}
+
 static void test_faults(void **state) {
   (void)state;
   static const fault faults[] = {
@@ -146,6 +163,12 @@ static void test_faults(void **state) {
        .message = "blk.0.ffn_up.weight"},
       {.wide_tensor = "blk.0.ffn_down.weight", .expected = ISO_ERROR_CORRUPT_DATA,
        .message = "[33, 48]"},
+      {.extra_tensor = "blk.0.attn_q_norm.weight", .expected = ISO_ERROR_UNSUPPORTED,
+       .message = "blk.0.attn_q_norm.weight is no part of llama"},
+      {.extra_tensor = "blk.1.attn_norm.weight", .expected = ISO_ERROR_UNSUPPORTED,
+       .message = "blk.1.attn_norm.weight"},
+      {.extra_tensor = "output_norm.bias", .expected = ISO_ERROR_UNSUPPORTED,
+       .message = "output_norm.bias"},
   };
   for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++) {
     write_model(&faults[i]);
@@ -220,7 +243,7 @@ int main(void) {
   close(file);
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_sound_file), cmocka_unit_test(test_rope_factor_alone),
-      cmocka_unit_test(test_faults),
+      cmocka_unit_test(test_extra_tensors), cmocka_unit_test(test_faults),
       cmocka_unit_test(test_absurd_options), cmocka_unit_test(test_absurd_steps)};
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   unlink(path);
