@@ -126,7 +126,7 @@ static iso_status apply_config(const cJSON *config, bool slow, iso_vocabulary *v
 }
 
 /* eos_token_id: a number or a list of them. */
-static iso_status apply_generation_config(const cJSON *config, iso_vocabulary *v) {
+static iso_status apply_end_ids(const cJSON *config, iso_vocabulary *v) {
   const cJSON *eos = cJSON_GetObjectItemCaseSensitive(config, "eos_token_id");
   for (const cJSON *id = cJSON_IsArray(eos) ? eos->child : eos; id; id = id->next) {
     if (cJSON_IsNumber(id) && id->valuedouble >= 0 && id->valuedouble < (double)v->count)
@@ -143,10 +143,14 @@ static iso_status apply_files(const char *folder, bool slow, iso_vocabulary *v) 
   iso_status status = apply_config(config, slow, v);
   cJSON_Delete(config);
   ISO_TRY(iso_fail_context(status, "%s/tokenizer_config.json", folder));
-  ISO_TRY(read_optional_json(folder, "generation_config.json", &config));
-  status = apply_generation_config(config, v);
+  /* Where there is no generation_config.json, config.json is the one. */
+  const char *name = "generation_config.json";
+  ISO_TRY(read_optional_json(folder, name, &config));
+  if (!config)
+    ISO_TRY(read_optional_json(folder, name = "config.json", &config));
+  status = apply_end_ids(config, v);
   cJSON_Delete(config);
-  return iso_fail_context(status, "%s/generation_config.json", folder);
+  return iso_fail_context(status, "%s/%s", folder, name);
 }
 
 /* *out_read is false where there is no such file. */

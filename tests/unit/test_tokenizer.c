@@ -376,11 +376,20 @@ static void test_folder(void **state) {
   assert_memory_equal(ids.data, expected, sizeof expected);
   free(ids.data);
   iso_tokenizer_destroy(t);
+  /* config.json has a say where there is no generation_config.json, and only there. */
+  write_file(folder, "config.json", "{\"eos_token_id\":[3]}");
+  for (int pass = 0; pass < 2; pass++) {
+    assert_ok(iso_tokenizer_create_from_folder(folder, &t));
+    assert_int_equal(iso_tokenizer_is_end(t, 2), pass == 0);
+    assert_int_equal(iso_tokenizer_is_end(t, 3), pass == 1);
+    iso_tokenizer_destroy(t);
+    remove_file(folder, "generation_config.json");
+  }
   write_file(folder, "tokenizer_config.json", "{\"eos_token\":\"<absent>\"}");
   assert_refused(iso_tokenizer_create_from_folder(folder, &t), ISO_ERROR_CORRUPT_DATA, "<absent>");
   remove_file(folder, "tokenizer.json");
   remove_file(folder, "tokenizer_config.json");
-  remove_file(folder, "generation_config.json");
+  remove_file(folder, "config.json");
   rmdir(folder);
 }
 
