@@ -12,14 +12,21 @@ static const iso_architecture *const architectures[] = {
 #undef ISO_ARCHITECTURE
 };
 
-const iso_architecture *iso_architecture_find(const char *name, bool is_gguf) {
+const iso_architecture *iso_architecture_find(const char *name) {
+  for (size_t i = 0; i < sizeof architectures / sizeof architectures[0]; i++)
+    if (strcmp(name, architectures[i]->name) == 0)
+      return architectures[i];
+  return NULL;
+}
+
+const iso_architecture *iso_architecture_find_hf(const char *name, const iso_hf_type **out_type) {
   for (size_t i = 0; i < sizeof architectures / sizeof architectures[0]; i++) {
-    const iso_architecture *architecture = architectures[i];
-    if (is_gguf && strcmp(name, architecture->name) == 0)
-      return architecture;
-    for (int k = 0; !is_gguf && k < 4 && architecture->hf_model_types[k]; k++)
-      if (strcmp(name, architecture->hf_model_types[k]) == 0)
-        return architecture;
+    const iso_hf_type *types = architectures[i]->hf_types;
+    for (int k = 0; k < 4 && types[k].name; k++)
+      if (strcmp(name, types[k].name) == 0) {
+        *out_type = &types[k];
+        return architectures[i];
+      }
   }
   return NULL;
 }

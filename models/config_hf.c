@@ -45,8 +45,9 @@ static iso_status read_numbers(const cJSON *json, iso_model_config *config) {
     const int_key *row = &int_keys[i];
     int32_t *field = (int32_t *)((char *)config + row->offset);
     int64_t value = *field;
-    ISO_TRY(row->required ? iso_json_get_int(json, row->key, row->min, row->max, &value)
-                          : iso_json_get_optional_int(json, row->key, row->min, row->max, &value));
+    bool required = row->required && value == 0; /* not where the type has a default */
+    ISO_TRY(required ? iso_json_get_int(json, row->key, row->min, row->max, &value)
+                     : iso_json_get_optional_int(json, row->key, row->min, row->max, &value));
     *field = (int32_t)value;
   }
   for (size_t i = 0; i < sizeof float_keys / sizeof float_keys[0]; i++) {
@@ -63,12 +64,10 @@ static iso_status read_activation(const cJSON *json, iso_model_config *config) {
   static const struct {
     const char *name;
     iso_activation activation;
-  } names[] = {{"silu", ISO_ACTIVATION_SILU},
-               {"swish", ISO_ACTIVATION_SILU},
-               {"gelu", ISO_ACTIVATION_GELU_ERF},
-               {"gelu_pytorch_tanh", ISO_ACTIVATION_GELU_TANH},
-               {"gelu_new", ISO_ACTIVATION_GELU_TANH},
-               {"relu", ISO_ACTIVATION_RELU}};
+  } names[] = {
+      {"silu", ISO_ACTIVATION_SILU},          {"swish", ISO_ACTIVATION_SILU},
+      {"gelu", ISO_ACTIVATION_GELU_ERF},      {"gelu_pytorch_tanh", ISO_ACTIVATION_GELU_TANH},
+      {"gelu_new", ISO_ACTIVATION_GELU_TANH}, {"relu", ISO_ACTIVATION_RELU}};
   const char *name = "silu";
   ISO_TRY(iso_json_get_optional_string(json, "hidden_act", &name));
   ISO_TRY(iso_json_get_optional_string(json, "hidden_activation", &name));
@@ -106,11 +105,10 @@ static iso_status read_scaling_type(const cJSON *json, iso_rope_scaling *out_sca
   static const struct {
     const char *name;
     iso_rope_scaling scaling;
-  } methods[] = {
-      {"default", ISO_ROPE_SCALING_NONE},    {"linear", ISO_ROPE_SCALING_LINEAR},
-      {"dynamic", ISO_ROPE_SCALING_DYNAMIC_NTK}, {"llama3", ISO_ROPE_SCALING_LLAMA3},
-      {"yarn", ISO_ROPE_SCALING_YARN},       {"longrope", ISO_ROPE_SCALING_LONGROPE},
-      {"su", ISO_ROPE_SCALING_LONGROPE}};
+  } methods[] = {{"default", ISO_ROPE_SCALING_NONE},        {"linear", ISO_ROPE_SCALING_LINEAR},
+                 {"dynamic", ISO_ROPE_SCALING_DYNAMIC_NTK}, {"llama3", ISO_ROPE_SCALING_LLAMA3},
+                 {"yarn", ISO_ROPE_SCALING_YARN},           {"longrope", ISO_ROPE_SCALING_LONGROPE},
+                 {"su", ISO_ROPE_SCALING_LONGROPE}};
   const char *name = "default";
   ISO_TRY(iso_json_get_optional_string(json, "type", &name));
   ISO_TRY(iso_json_get_optional_string(json, "rope_type", &name));
@@ -143,8 +141,8 @@ static iso_status read_rope(iso_model *model, const cJSON *json, iso_rope_config
     *field = (float)value;
   }
   int64_t original = rope->original_context;
-  ISO_TRY(iso_json_get_optional_int(json, "original_max_position_embeddings", 1, INT32_MAX,
-                                    &original));
+  ISO_TRY(
+      iso_json_get_optional_int(json, "original_max_position_embeddings", 1, INT32_MAX, &original));
   rope->original_context = (int32_t)original;
   double partial = 1;
   ISO_TRY(iso_json_get_optional_float(json, "partial_rotary_factor", 0, 1, &partial));
@@ -153,6 +151,9 @@ static iso_status read_rope(iso_model *model, const cJSON *json, iso_rope_config
   ISO_TRY(read_scaling_type(json, &rope->scaling));
   if (rope->scaling != ISO_ROPE_SCALING_LONGROPE)
     return ISO_OK;
+  /* Published files leave the factor to the two context lengths. */
+  if (rope->factor == 0.0f)
+    rope->factor = (float)model->config.context_length / (float)rope->original_context;
   ISO_TRY(read_factors(json, "short_factor", rope->rotary_dim / 2, &model->short_factors));
   ISO_TRY(read_factors(json, "long_factor", rope->rotary_dim / 2, &model->long_factors));
   rope->short_factors = model->short_factors;
@@ -164,16 +165,14 @@ static iso_status read_ropes(iso_model *model, const cJSON *json) {
   iso_model_config *config = &model->config;
   int64_t original = config->context_length;
   double partial = 1;
-  ISO_TRY(iso_json_get_optional_int(json, "original_max_position_embeddings", 1, INT32_MAX,
-                                    &original));
+  ISO_TRY(
+      iso_json_get_optional_int(json, "original_max_position_embeddings", 1, INT32_MAX, &original));
   ISO_TRY(iso_json_get_optional_float(json, "partial_rotary_factor", 0, 1, &partial));
-  iso_rope_config rope = {.theta = 10000.0f,
-                          .factor = 1.0f,
-                          .beta_fast = 32.0f,
+  iso_rope_config rope = {.beta_fast = 32.0f,
                           .beta_slow = 1.0f,
                           .rotary_dim = (int32_t)(config->head_dim * partial),
                           .original_context = (int32_t)original};
-  double theta = 10000;
+  double theta = config->rope.theta != 0.0f ? (double)config->rope.theta : 10000;
   ISO_TRY(iso_json_get_optional_float(json, "rope_theta", 1, 1e12, &theta));
   rope.theta = (float)theta;
   config->rope = rope;
@@ -198,10 +197,11 @@ static iso_status read_ropes(iso_model *model, const cJSON *json) {
 }
 
 /* layer_types as "every n-th layer is global": the only form that published models use. */
-static iso_status read_layer_types(const cJSON *json, iso_model_config *config) {
-  bool use_window = true;
+static iso_status read_layer_types(const cJSON *json, iso_window_rule rule,
+                                   iso_model_config *config) {
+  bool use_window = rule == ISO_WINDOW_UNLESS_REFUSED;
   ISO_TRY(iso_json_get_optional_bool(json, "use_sliding_window", &use_window));
-  if (!use_window)
+  if (!use_window || rule == ISO_WINDOW_NEVER)
     config->sliding_window = 0;
   int64_t pattern = 0;
   ISO_TRY(iso_json_get_optional_int(json, "sliding_window_pattern", 1, ISO_MAX_LAYERS, &pattern));
@@ -223,8 +223,8 @@ static iso_status read_layer_types(const cJSON *json, iso_model_config *config) 
   int layer = 0;
   cJSON_ArrayForEach(type, types) {
     layer++;
-    const char *expected = layer % config->window_pattern == 0 ? "full_attention"
-                                                               : "sliding_attention";
+    const char *expected =
+        layer % config->window_pattern == 0 ? "full_attention" : "sliding_attention";
     if (!cJSON_IsString(type) || strcmp(type->valuestring, expected) != 0)
       return iso_fail(ISO_ERROR_UNSUPPORTED,
                       "layer_types is not a global layer after each %d windowed ones",
@@ -236,23 +236,32 @@ static iso_status read_layer_types(const cJSON *json, iso_model_config *config) 
   return ISO_OK;
 }
 
+/* Models with more than text keep the decoder's part apart. */
+static iso_status find_decoder(const cJSON *root, const cJSON **out_json) {
+  *out_json = NULL;
+  ISO_TRY(iso_json_get_optional_object(root, "text_config", out_json));
+  if (!*out_json)
+    *out_json = root;
+  return ISO_OK;
+}
+
 static iso_status read_config(iso_model *model, const cJSON *root) {
   iso_model_config *config = &model->config;
   const char *type;
   ISO_TRY(iso_json_get_string(root, "model_type", &type));
-  model->architecture = iso_architecture_find(type, false);
+  const iso_hf_type *hf_type = NULL;
+  model->architecture = iso_architecture_find_hf(type, &hf_type);
   if (!model->architecture)
     return iso_fail(ISO_ERROR_UNSUPPORTED, "model_type \"%.64s\" is not supported; known are: %s",
                     type, iso_architecture_names());
+  if (hf_type->defaults)
+    *config = *hf_type->defaults;
   snprintf(config->architecture, sizeof config->architecture, "%s", model->architecture->name);
   const char *name = "";
   ISO_TRY(iso_json_get_optional_string(root, "_name_or_path", &name));
   snprintf(config->name, sizeof config->name, "%s", name);
-  /* Models with more than text keep the decoder's part apart. */
   const cJSON *json = NULL;
-  ISO_TRY(iso_json_get_optional_object(root, "text_config", &json));
-  if (!json)
-    json = root;
+  ISO_TRY(find_decoder(root, &json));
   config->norm_epsilon = 1e-6f;
   config->embedding_scale = 1.0f;
   ISO_TRY(read_numbers(json, config));
@@ -265,10 +274,22 @@ static iso_status read_config(iso_model *model, const cJSON *root) {
                     config->hidden_size, config->n_heads);
   double scalar = 0;
   ISO_TRY(iso_json_get_optional_float(json, "query_pre_attn_scalar", 1e-6, 1e9, &scalar));
-  config->attention_scale = scalar != 0 ? (float)(1 / sqrt(scalar)) : 0.0f;
+  if (scalar != 0)
+    config->attention_scale = (float)(1 / sqrt(scalar));
   ISO_TRY(read_activation(json, config));
-  ISO_TRY(read_layer_types(json, config));
+  ISO_TRY(read_layer_types(json, hf_type->window, config));
   return read_ropes(model, json);
+}
+
+static iso_status check_tie(const cJSON *root) {
+  const cJSON *json = NULL;
+  ISO_TRY(find_decoder(root, &json));
+  bool tied = true;
+  ISO_TRY(iso_json_get_optional_bool(json, "tie_word_embeddings", &tied));
+  return tied ? ISO_OK
+              : iso_fail(ISO_ERROR_CORRUPT_DATA,
+                         "the model has no lm_head.weight, and config.json says by "
+                         "tie_word_embeddings that embed_tokens.weight does not stand for it");
 }
 
 iso_status iso_config_read_hf(iso_model *model) {
@@ -282,6 +303,8 @@ iso_status iso_config_read_hf(iso_model *model) {
   /* Some configurations count fewer ids than the table has rows. */
   config->vocabulary_size = (int32_t)table->dims[0];
   config->tied_embeddings = iso_model_find_tensor(model, "output.weight") == NULL;
+  if (config->tied_embeddings)
+    ISO_TRY(check_tie(model->folder->config));
   config->attention_bias = iso_model_find_tensor(model, "blk.0.attn_q.bias") != NULL;
   ISO_TRY(model->architecture->configure(config, false));
   return iso_config_check(config);

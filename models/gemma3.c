@@ -45,6 +45,17 @@ static void build(iso_model_builder *builder) {
   iso_block_head(builder, x);
 }
 
+/* Gemma3TextConfig of transformers: the folders of 4B and more say only what differs from it. */
+static const iso_model_config hf_defaults = {
+    .vocabulary_size = 262208,
+    .n_heads = 8,
+    .n_kv_heads = 4,
+    .head_dim = 256,
+    .context_length = 131072,
+    .rope = {.theta = 1e6f},
+    .attention_scale = 0.0625f, /* query_pre_attn_scalar 256 */
+};
+
 static const iso_weight_name hf_names[] = {
     {"blk.%d.post_attention_norm.weight", "layers.%d.post_attention_layernorm.weight"},
     {"blk.%d.ffn_norm.weight", "layers.%d.pre_feedforward_layernorm.weight"},
@@ -54,7 +65,8 @@ static const iso_weight_name hf_names[] = {
 
 const iso_architecture iso_architecture_gemma3 = {
     .name = "gemma3",
-    .hf_model_types = {"gemma3_text", "gemma3"},
+    .hf_types = {{"gemma3_text", ISO_WINDOW_UNLESS_REFUSED, &hf_defaults},
+                 {"gemma3", ISO_WINDOW_UNLESS_REFUSED, &hf_defaults}},
     .hf_names = hf_names,
     .configure = configure,
     .build = build,

@@ -9,13 +9,13 @@ static iso_status configure(iso_model_config *config, bool is_gguf) {
 }
 
 static void build(iso_model_builder *builder) {
-  iso_block_plain_decoder(builder, (iso_attention_options){
-                                       .local = builder->config->sliding_window > 0});
+  iso_block_plain_decoder(builder,
+                          (iso_attention_options){.local = builder->config->sliding_window > 0});
 }
 
 const iso_architecture iso_architecture_llama = {
     .name = "llama",
-    .hf_model_types = {"llama", "mistral"},
+    .hf_types = {{"llama", ISO_WINDOW_NEVER, NULL}, {"mistral", ISO_WINDOW_UNLESS_REFUSED, NULL}},
     .configure = configure,
     .build = build,
 };

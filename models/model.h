@@ -18,10 +18,24 @@ typedef struct iso_weight_name {
   const char *hf_name;
 } iso_weight_name;
 
+/* When the layers of a config.json with a "sliding_window" have one. */
+typedef enum iso_window_rule {
+  ISO_WINDOW_UNLESS_REFUSED, /* not where "use_sliding_window" is false */
+  ISO_WINDOW_ON_REQUEST,     /* where "use_sliding_window" is true */
+  ISO_WINDOW_NEVER           /* the model's code does not look */
+} iso_window_rule;
+
+/* A model_type of config.json, and what transformers takes for what the file leaves out. */
+typedef struct iso_hf_type {
+  const char *name;
+  iso_window_rule window;
+  const iso_model_config *defaults; /* NULL: none; of the rope only theta */
+} iso_hf_type;
+
 /* One architecture: models/<name>.c defines it, architectures.def lists it. */
 typedef struct iso_architecture {
-  const char *name;              /* general.architecture of GGUF files */
-  const char *hf_model_types[4]; /* model_type of config.json */
+  const char *name; /* general.architecture of GGUF files */
+  iso_hf_type hf_types[4];
   /* Names that differ from the common ones in weights.c; ends with a NULL name. */
   const iso_weight_name *hf_names;
   /* Sets what the architecture implies and no file states. `is_gguf` tells the two file families
@@ -62,9 +76,10 @@ const iso_special_texts *iso_model_get_special_texts(const iso_model *model);
 ISO_MUST_CHECK iso_status iso_model_render_chat(const iso_model *model, const iso_chat_input *input,
                                                 char **out_text, size_t *out_length);
 
-/* The entry of architectures.def for a GGUF architecture or a config.json model_type; NULL when
- * there is none. */
-const iso_architecture *iso_architecture_find(const char *name, bool is_gguf);
+/* The entry of architectures.def for a GGUF architecture; NULL when there is none. */
+const iso_architecture *iso_architecture_find(const char *name);
+/* The same for a config.json model_type, and the type's own entry in it. */
+const iso_architecture *iso_architecture_find_hf(const char *name, const iso_hf_type **out_type);
 /* "llama, qwen2, ..." for messages. */
 const char *iso_architecture_names(void);
 

@@ -15,7 +15,7 @@ static void build(iso_model_builder *builder) {
 
 const iso_architecture iso_architecture_qwen3 = {
     .name = "qwen3",
-    .hf_model_types = {"qwen3"},
+    .hf_types = {{"qwen3", ISO_WINDOW_ON_REQUEST, NULL}},
     .configure = configure,
     .build = build,
 };

@@ -76,7 +76,7 @@ static cJSON *make_config(const iso_synth_model *model, const iso_synth_vocabula
   for (size_t i = 0; i < sizeof classes / sizeof classes[0]; i++)
     if (strcmp(classes[i].architecture, config->architecture) == 0)
       cJSON_AddItemToArray(names, cJSON_CreateString(classes[i].class_name));
-  cJSON_AddStringToObject(root, "model_type", model->architecture->hf_model_types[0]);
+  cJSON_AddStringToObject(root, "model_type", model->architecture->hf_types[0].name);
   cJSON_AddStringToObject(root, "_name_or_path", config->name);
   cJSON_AddStringToObject(root, gelu ? "hidden_activation" : "hidden_act",
                           gelu ? "gelu_pytorch_tanh" : "silu");

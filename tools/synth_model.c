@@ -209,7 +209,7 @@ static iso_status configure(iso_synth_model *model) {
   }
   snprintf(config->architecture, sizeof config->architecture, "%s", shape->architecture);
   snprintf(config->name, sizeof config->name, "%s", shape->name);
-  model->architecture = iso_architecture_find(shape->architecture, true);
+  model->architecture = iso_architecture_find(shape->architecture);
   if (!model->architecture)
     return iso_fail(ISO_ERROR_INTERNAL, "shape %s has an unknown architecture", shape->name);
   return model->architecture->configure(config, model->is_gguf);
