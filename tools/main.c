@@ -119,6 +119,7 @@ int main(int argc, char **argv) {
     return EXIT_FAILED;
   sigaction(SIGBUS, &(struct sigaction){.sa_sigaction = on_lost_file, .sa_flags = SA_SIGINFO},
             NULL);
+  signal(SIGXFSZ, SIG_IGN); /* a file past its limit fails as on a full disk, and is taken away */
   int code = run(argc, argv);
   return flush_output() || code != EXIT_OK ? code : EXIT_FAILED;
 }

@@ -108,8 +108,6 @@ static iso_status generate(const iso_options *options, iso_engine *engine, const
     putchar('\n');
   if (status == ISO_OK && options->verbose)
     print_timings(&generation);
-  if (self.write_failed)
-    status = iso_fail(ISO_ERROR_IO, "cannot write to standard output");
   free(self.text);
   return status;
 }

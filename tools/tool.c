@@ -199,6 +199,7 @@ void iso_tool_catch_interrupt(void) { catch_signal(SIGINT); }
 void iso_tool_catch_end(void) {
   catch_signal(SIGINT);
   catch_signal(SIGTERM);
+  catch_signal(SIGHUP);
 }
 
 bool iso_tool_interrupted(void) { return interrupted != 0; }

@@ -34,8 +34,8 @@ int32_t iso_tool_max_tokens(const iso_options *options);
 ISO_MUST_CHECK iso_status iso_tool_read_text(const iso_options *options, int first_word,
                                              char **out_text, size_t *out_length);
 
-/* Set by Ctrl-C once iso_tool_catch_interrupt() was called, and by SIGTERM too after
- * iso_tool_catch_end(); a second signal ends the program. */
+/* Set by Ctrl-C once iso_tool_catch_interrupt() was called, and after iso_tool_catch_end() by
+ * SIGTERM and by a terminal that closes too; a second signal ends the program. */
 bool iso_tool_interrupted(void);
 
 /* As getline(), but no more than limit + 1 bytes of a line: so many say that it is longer, and its
