@@ -133,6 +133,7 @@ static iso_status start_line(batch *self, bool *out_started) {
           : iso_batch_line_read(self->engine, self->options, &self->sampling, self->line,
                                 (size_t)self->line_length, self->next, &entry->line);
   entry->line.index = self->next;
+  entry->line.hash = iso_batch_line_hash(self->line, (size_t)self->line_length);
   if (status == ISO_OK) {
     entry->line.request.on_event = on_event;
     entry->line.request.context = entry;
@@ -184,14 +185,18 @@ static iso_status run(batch *self) {
 
 /* ---- Files --------------------------------------------------------------------------------- */
 
-/* Whether a line of the output is the answer to line `index`. */
-static bool is_answer(const char *text, ssize_t length, int64_t index) {
+/* Whether a line of the output is an answer to line `index`, and the hash of that line, 0 where it
+ * is not told. */
+static bool is_answer(const char *text, ssize_t length, int64_t index, uint64_t *out_hash) {
   cJSON *root = NULL;
   int64_t found = -1;
+  const char *hash = "0";
   if (length < 2 || text[length - 1] != '\n' ||
       iso_json_parse(text, (size_t)length, 64, &root) != ISO_OK)
     return false;
-  bool ok = iso_json_get_int(root, "index", 0, INT64_C(1) << 53, &found) == ISO_OK;
+  bool ok = iso_json_get_int(root, "index", 0, INT64_C(1) << 53, &found) == ISO_OK &&
+            iso_json_get_optional_string(root, "line", &hash) == ISO_OK;
+  *out_hash = strtoull(hash, NULL, 16);
   cJSON_Delete(root);
   return ok && found == index;
 }
@@ -204,6 +209,23 @@ static bool is_cut_answer(const char *text, ssize_t length, int64_t index) {
   return text[length - 1] != '\n' && memcmp(text, head, compared) == 0;
 }
 
+/* Takes the line that an answer is there to: it is not asked again. */
+static iso_status skip_line(batch *self, const char *path, uint64_t hash) {
+  ISO_TRY(read_line(self));
+  if (self->line_length < 0)
+    return iso_fail(ISO_ERROR_INVALID_ARGUMENT,
+                    "%s is there already, and holds more answers than the %lld requests; give "
+                    "another output, or remove it",
+                    path, (long long)self->n_kept);
+  if (hash != 0 && hash != iso_batch_line_hash(self->line, (size_t)self->line_length))
+    return iso_fail(ISO_ERROR_INVALID_ARGUMENT,
+                    "%s is there already, and its line %lld answers another request than this "
+                    "batch's; give another output, or remove it",
+                    path, (long long)self->n_kept + 1);
+  self->line_length = 0;
+  return ISO_OK;
+}
+
 /* Goes behind the answers that the output holds. One that is cut is made again; anything else is no
  * file of answers, and is left as it is. */
 static iso_status resume(batch *self, const char *path) {
@@ -211,13 +233,18 @@ static iso_status resume(batch *self, const char *path) {
   size_t capacity = 0;
   ssize_t length;
   off_t end = 0;
-  while ((length = iso_tool_read_line(&line, &capacity, MAX_ANSWER, self->output)) > 0 &&
-         is_answer(line, length, self->n_kept)) {
+  uint64_t hash;
+  iso_status status = ISO_OK;
+  while (status == ISO_OK &&
+         (length = iso_tool_read_line(&line, &capacity, MAX_ANSWER, self->output)) > 0 &&
+         is_answer(line, length, self->n_kept, &hash)) {
+    status = skip_line(self, path, hash);
     self->n_kept++;
     end += length;
   }
   bool is_foreign = length > 0 && !is_cut_answer(line, length, self->n_kept);
   free(line);
+  ISO_TRY(status);
   if (length < 0 && !feof(self->output))
     return iso_fail(ISO_ERROR_IO, "cannot read %s: %s", path, strerror(errno));
   if (is_foreign)
@@ -225,15 +252,6 @@ static iso_status resume(batch *self, const char *path) {
                     "%s is there already, and its line %lld is no answer of this batch; give "
                     "another output, or remove it",
                     path, (long long)self->n_kept + 1);
-  /* What was answered is not asked again. */
-  for (int64_t i = 0; i < self->n_kept && self->line_length >= 0; i++)
-    ISO_TRY(read_line(self));
-  if (self->line_length < 0)
-    return iso_fail(ISO_ERROR_INVALID_ARGUMENT,
-                    "%s is there already, and holds %lld answers, more than there are requests; "
-                    "give another output, or remove it",
-                    path, (long long)self->n_kept);
-  self->line_length = 0;
   clearerr(self->output);
   if (fseeko(self->output, end, SEEK_SET) != 0 || ftruncate(fileno(self->output), end) != 0)
     return iso_fail(ISO_ERROR_IO, "cannot go on with %s: %s", path, strerror(errno));

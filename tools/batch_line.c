@@ -233,6 +233,15 @@ static iso_status read_prompt(const iso_model *model, const iso_options *options
   return ISO_OK;
 }
 
+uint64_t iso_batch_line_hash(const char *text, size_t length) {
+  while (length > 0 && strchr(" \t\r\n", text[length - 1]) && text[length - 1])
+    length--;
+  uint64_t hash = UINT64_C(14695981039346656037); /* FNV-1a */
+  for (size_t i = 0; i < length; i++)
+    hash = (hash ^ (unsigned char)text[i]) * UINT64_C(1099511628211);
+  return hash;
+}
+
 iso_status iso_batch_line_read(iso_engine *engine, const iso_options *options,
                                const iso_sampling *sampling, const char *text, size_t length,
                                int64_t index, iso_batch_line *out_line) {
@@ -294,6 +303,9 @@ iso_status iso_batch_line_print(const iso_batch_line *line, const char *error, c
   static const char *const echoed[] = {"id", "custom_id", "tgt"};
   cJSON *object = cJSON_CreateObject();
   cJSON_AddNumberToObject(object, "index", (double)line->index);
+  char hash[20];
+  snprintf(hash, sizeof hash, "%016llx", (unsigned long long)line->hash);
+  cJSON_AddStringToObject(object, "line", hash);
   for (size_t i = 0; i < sizeof echoed / sizeof echoed[0]; i++) {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(line->root, echoed[i]);
     if (item)

@@ -17,6 +17,7 @@ typedef struct iso_batch_choice {
 
 typedef struct iso_batch_line {
   int64_t index; /* of the line, from 0 */
+  uint64_t hash; /* of the line, iso_batch_line_hash() */
   cJSON *root;
   int32_t *ids;
   const char *stops[ISO_BATCH_MAX_STOPS];
@@ -33,6 +34,9 @@ ISO_MUST_CHECK iso_status iso_batch_line_read(iso_engine *engine, const iso_opti
                                               size_t length, int64_t index,
                                               iso_batch_line *out_line);
 void iso_batch_line_destroy(iso_batch_line *line);
+
+/* Of a line's text but for white space behind it: tells whether an answer is this line's. */
+uint64_t iso_batch_line_hash(const char *text, size_t length);
 
 /* The line of the output, without its newline; malloc'ed. `error` is NULL for an answer. */
 ISO_MUST_CHECK iso_status iso_batch_line_print(const iso_batch_line *line, const char *error,

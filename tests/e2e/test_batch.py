@@ -107,6 +107,14 @@ class Batch(unittest.TestCase):
             again = self.batch(lines, output=output)
             self.assertEqual([a["text"] for a in again], [a["text"] for a in whole])
             self.assertTrue(output.read_bytes().startswith(text[:cut].rpartition(b"\n")[0]))
+        source = self.work / "in.jsonl"
+        source.write_text("\r\n\n".join(map(json.dumps, lines)))  # the same requests
+        isomer.run("batch", self.model, source, "-o", output)
+        lines[7]["prompt"] = "8"  # and others
+        self.batch(lines, output=None)
+        done = isomer.run("batch", self.model, source, "-o", output, code=2)
+        self.assertIn("line 8 answers another request", done.stderr)
+        self.assertEqual(output.read_bytes(), text)
         output.unlink()
 
     def test_other_files_are_left_alone(self):
