@@ -169,11 +169,13 @@ static void note_prompt_logprobs(iso_engine *engine, const engine_sequence *sequ
   }
 }
 
-/* Mean-pooled and of length 1. */
+/* Pooled as the model says, and of length 1. */
 static void add_embedding(iso_engine *engine, const engine_sequence *sequence, bool is_last) {
   engine_request *request = sequence->request;
-  int32_t width = iso_model_get_config(engine->model)->hidden_size;
-  for (int32_t r = 0; r < sequence->rows.n; r++) {
+  const iso_model_config *config = iso_model_get_config(engine->model);
+  int32_t width = config->hidden_size, n_rows = sequence->rows.n;
+  bool of_last = config->pooling == ISO_POOLING_LAST;
+  for (int32_t r = !of_last ? 0 : is_last ? n_rows - 1 : n_rows; r < n_rows; r++) {
     const float *row = iso_runtime_hidden(engine->runtime, sequence->rows.first_row + r);
     for (int32_t i = 0; i < width; i++)
       request->embedding[i] += (double)row[i];

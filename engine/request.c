@@ -76,6 +76,13 @@ static iso_status check_lists(const iso_engine *engine, const iso_request *reque
   return ISO_OK;
 }
 
+static iso_status check_embedding(const iso_engine *engine, const iso_request *request) {
+  return request->embed && iso_model_get_config(engine->model)->pooling == ISO_POOLING_OTHER
+             ? iso_fail(ISO_ERROR_UNSUPPORTED, "the model's way to pool embeddings is not supported; "
+                                               "the mean and the last token are")
+             : ISO_OK;
+}
+
 /* A grammar says where an answer ends. */
 static iso_status check_grammar(const iso_request *request) {
   const char *other = request->beam_width > 0   ? "beam search"
@@ -217,6 +224,7 @@ iso_status iso_engine_request_create(const iso_engine *engine, const iso_request
   int32_t limit = 0;
   ISO_TRY(check_numbers(engine, &asked));
   ISO_TRY(check_lists(engine, &asked));
+  ISO_TRY(check_embedding(engine, &asked));
   ISO_TRY(check_grammar(&asked));
   ISO_TRY(check_length(engine, &asked, &limit));
   engine_request *request = calloc(1, sizeof *request);

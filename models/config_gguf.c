@@ -137,6 +137,24 @@ static iso_status read_rope(iso_model *model) {
   return ISO_OK;
 }
 
+/* Of models that are made for embeddings. */
+static iso_status read_pooling(iso_model *model) {
+  static const iso_pooling types[] = {ISO_POOLING_MEAN, ISO_POOLING_MEAN, ISO_POOLING_OTHER,
+                                      ISO_POOLING_LAST, ISO_POOLING_OTHER};
+  char key[KEY_BYTES];
+  bool causal = true;
+  make_key(model, "attention.causal", key);
+  ISO_TRY(iso_gguf_get_optional_bool(model->gguf, key, &causal));
+  if (!causal)
+    return iso_fail(ISO_ERROR_UNSUPPORTED, "%s is false: attention to later tokens is not supported",
+                    key);
+  int64_t type = 0; /* none, mean, cls, last, rank */
+  make_key(model, "pooling_type", key);
+  ISO_TRY(iso_gguf_get_optional_int(model->gguf, key, 0, 4, &type));
+  model->config.pooling = types[type];
+  return ISO_OK;
+}
+
 static void copy_name(iso_model *model) {
   iso_text_view name = {"", 0};
   const iso_gguf_value *value = iso_gguf_find(model->gguf, "general.name");
@@ -171,6 +189,7 @@ iso_status iso_config_read_gguf(iso_model *model) {
     config->head_dim = config->hidden_size / config->n_heads;
   }
   ISO_TRY(read_rope(model));
+  ISO_TRY(read_pooling(model));
   const iso_file_tensor *table = iso_gguf_find_tensor(model->gguf, "token_embd.weight");
   if (!table || table->n_dims != 2)
     return iso_fail(ISO_ERROR_CORRUPT_DATA, "the model has no embedding table token_embd.weight");

@@ -245,6 +245,27 @@ static iso_status find_decoder(const cJSON *root, const cJSON **out_json) {
   return ISO_OK;
 }
 
+static iso_status check_causal(const cJSON *json) {
+  bool bidirectional = false, causal = true;
+  ISO_TRY(iso_json_get_optional_bool(json, "use_bidirectional_attention", &bidirectional));
+  ISO_TRY(iso_json_get_optional_bool(json, "is_causal", &causal));
+  return causal && !bidirectional
+             ? ISO_OK
+             : iso_fail(ISO_ERROR_UNSUPPORTED, "%s: attention to later tokens is not supported",
+                        causal ? "use_bidirectional_attention" : "is_causal false");
+}
+
+/* Of models that are made for embeddings: a module of sentence-transformers. */
+static iso_status read_pooling(const cJSON *json, iso_pooling *out_pooling) {
+  bool mean = false, last = false;
+  ISO_TRY(iso_json_get_optional_bool(json, "pooling_mode_mean_tokens", &mean));
+  ISO_TRY(iso_json_get_optional_bool(json, "pooling_mode_lasttoken", &last));
+  *out_pooling = !json || (mean && !last) ? ISO_POOLING_MEAN
+                 : last && !mean          ? ISO_POOLING_LAST
+                                          : ISO_POOLING_OTHER;
+  return ISO_OK;
+}
+
 static iso_status read_config(iso_model *model, const cJSON *root) {
   iso_model_config *config = &model->config;
   const char *type;
@@ -262,6 +283,7 @@ static iso_status read_config(iso_model *model, const cJSON *root) {
   snprintf(config->name, sizeof config->name, "%s", name);
   const cJSON *json = NULL;
   ISO_TRY(find_decoder(root, &json));
+  ISO_TRY(check_causal(json));
   config->norm_epsilon = 1e-6f;
   config->embedding_scale = 1.0f;
   ISO_TRY(read_numbers(json, config));
@@ -297,6 +319,8 @@ iso_status iso_config_read_hf(iso_model *model) {
   iso_status status = read_config(model, model->folder->config);
   if (status != ISO_OK)
     return iso_fail_context(status, "config.json");
+  ISO_TRY(iso_fail_context(read_pooling(model->folder->pooling_config, &config->pooling),
+                           "1_Pooling/config.json"));
   const iso_file_tensor *table = iso_model_find_tensor(model, "token_embd.weight");
   if (!table || table->n_dims != 2)
     return iso_fail(ISO_ERROR_CORRUPT_DATA, "the model has no embedding table embed_tokens.weight");

@@ -207,7 +207,7 @@ typedef struct iso_request {
   int32_t adapter;     /* which of the runtime's answers, counted from 1; 0: none. Prefixes are
                           shared only where it is the same; a draft model runs without */
   bool no_prefix_cache;
-  bool embed; /* no generation: the mean of the final hidden rows of the prompt, length 1 */
+  bool embed; /* no generation: the final hidden rows of the prompt, pooled, length 1 */
   iso_event_callback on_event;
   void *context;
 } iso_request;

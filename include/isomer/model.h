@@ -39,6 +39,13 @@ typedef struct iso_rope_config {
   const float *frequency_factors;
 } iso_rope_config;
 
+/* What becomes of the final hidden rows of a text that is embedded. */
+typedef enum iso_pooling {
+  ISO_POOLING_MEAN, /* where the files do not say */
+  ISO_POOLING_LAST, /* the last token's row */
+  ISO_POOLING_OTHER /* something else: embeddings are refused */
+} iso_pooling;
+
 #define ISO_MAX_LAYERS 1024
 
 /* Hyperparameters in one vocabulary, whatever the file calls them. */
@@ -60,6 +67,7 @@ typedef struct iso_model_config {
   iso_activation activation;
   bool tied_embeddings, attention_bias, qk_norm;
   int32_t n_experts, n_experts_used; /* 0: dense */
+  iso_pooling pooling;
 } iso_model_config;
 
 typedef struct iso_model_options {

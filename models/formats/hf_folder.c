@@ -133,6 +133,7 @@ static iso_status fill(iso_hf_folder *folder, bool need_tokenizer) {
   ISO_TRY(read_object(folder, "config.json", true, &folder->config));
   ISO_TRY(read_object(folder, "generation_config.json", false, &folder->generation_config));
   ISO_TRY(read_object(folder, "tokenizer_config.json", false, &folder->tokenizer_config));
+  ISO_TRY(read_object(folder, "1_Pooling/config.json", false, &folder->pooling_config));
   ISO_TRY(find_tokenizer(folder, "tokenizer.json", &folder->tokenizer_json_path));
   ISO_TRY(find_tokenizer(folder, "tokenizer.model", &folder->tokenizer_model_path));
   if (need_tokenizer && !folder->tokenizer_json_path && !folder->tokenizer_model_path)
@@ -165,6 +166,7 @@ void iso_hf_folder_close(iso_hf_folder *folder) {
   cJSON_Delete(folder->config);
   cJSON_Delete(folder->generation_config);
   cJSON_Delete(folder->tokenizer_config);
+  cJSON_Delete(folder->pooling_config);
   free(folder->tokenizer_json_path);
   free(folder->tokenizer_model_path);
   iso_safetensors_close(folder->weights);

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static char folder[] = "/tmp/isomer-config-XXXXXX";
@@ -139,6 +140,33 @@ static void test_longrope_factor(void **state) {
   iso_model_close(model);
 }
 
+static void test_pooling(void **state) {
+  (void)state;
+  static const struct {
+    const char *text;
+    iso_pooling pooling;
+  } cases[] = {
+      {"{\"pooling_mode_mean_tokens\": true, \"pooling_mode_lasttoken\": false}", ISO_POOLING_MEAN},
+      {"{\"pooling_mode_mean_tokens\": false, \"pooling_mode_lasttoken\": true}", ISO_POOLING_LAST},
+      {"{\"pooling_mode_cls_token\": true}", ISO_POOLING_OTHER}};
+  char pooling[128], config[160];
+  snprintf(pooling, sizeof pooling, "%s/1_Pooling", folder);
+  snprintf(config, sizeof config, "%s/config.json", pooling);
+  mkdir(pooling, 0777);
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    FILE *file = fopen(config, "w");
+    assert_non_null(file);
+    fputs(cases[i].text, file);
+    fclose(file);
+    iso_model *model;
+    CHECK(open_edited("qwen3", "{}", &model));
+    assert_int_equal(iso_model_get_config(model)->pooling, cases[i].pooling);
+    iso_model_close(model);
+  }
+  unlink(config);
+  rmdir(pooling);
+}
+
 static void test_refused(void **state) {
   (void)state;
   static const struct {
@@ -157,6 +185,8 @@ static void test_refused(void **state) {
       {"qwen3", "{\"model_type\": \"llama\"}", "self_attn.k_norm.weight"},
       {"gemma3", "{\"model_type\": \"llama\", \"hidden_act\": \"silu\"}", "feedforward_layernorm"},
       {"llama", "{\"vocab_size\": \"absent\"}", "vocab_size"},
+      {"gemma3", "{\"use_bidirectional_attention\": true}", "use_bidirectional_attention"},
+      {"qwen2", "{\"is_causal\": false}", "is_causal"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     iso_model *model;
@@ -175,7 +205,8 @@ int main(void) {
     return 1;
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_gemma3_defaults), cmocka_unit_test(test_windows),
-      cmocka_unit_test(test_longrope_factor), cmocka_unit_test(test_refused)};
+      cmocka_unit_test(test_longrope_factor), cmocka_unit_test(test_pooling),
+      cmocka_unit_test(test_refused)};
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   char path[128];
   snprintf(path, sizeof path, "%s/config.json", folder);

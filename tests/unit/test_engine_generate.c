@@ -2,6 +2,8 @@
  * points, stop strings, ends, logprobs, embeddings, refusals. */
 #include "tests/unit/engine_case.h"
 
+#include "models/model.h"
+
 /* ---- By hand ------------------------------------------------------------------------------- */
 
 static iso_runtime *make_runtime(void) {
@@ -122,6 +124,49 @@ static void test_embedding(void **state) {
   for (int i = 0; i < a.n_embedding; i++)
     other += (double)a.embedding[i] * (double)b.embedding[i];
   assert_true(other < 0.9999);
+  iso_engine_destroy(engine);
+}
+
+static void embed(iso_engine *engine, const int32_t *tokens, int32_t n, collected *out) {
+  iso_request request = case_request(tokens, n, 0);
+  request.embed = true;
+  generate(engine, request, out);
+}
+
+static double product(const collected *a, const collected *b) {
+  double sum = 0;
+  for (int i = 0; i < a->n_embedding; i++)
+    sum += (double)a->embedding[i] * (double)b->embedding[i];
+  return sum;
+}
+
+/* The mean of two tokens' rows is a sum of what the last row is for the one and for both. */
+static void test_pooling(void **state) {
+  (void)state;
+  iso_engine *engine = make_engine(model, NULL);
+  static collected mean, first, second, long_one, other;
+  int32_t tokens[100];
+  fill_prompt(tokens, 100, 4);
+  embed(engine, tokens, 2, &mean);
+  embed(engine, tokens, 100, &other);
+  model->config.pooling = ISO_POOLING_LAST;
+  embed(engine, tokens, 1, &first);
+  embed(engine, tokens, 2, &second);
+  embed(engine, tokens, 100, &long_one); /* in two steps */
+  model->config.pooling = ISO_POOLING_OTHER;
+  iso_request request = case_request(tokens, 2, 0);
+  iso_request_id id;
+  request.embed = true;
+  assert_int_equal(iso_engine_submit(engine, &request, &id), ISO_ERROR_UNSUPPORTED);
+  model->config.pooling = ISO_POOLING_MEAN;
+  double angle = product(&first, &second), x = product(&mean, &first), y = product(&mean, &second);
+  double a = (x - angle * y) / (1 - angle * angle), b = (y - angle * x) / (1 - angle * angle);
+  assert_true(a > 0 && b > 0);
+  for (int i = 0; i < mean.n_embedding; i++)
+    assert_float_equal((float)(a * (double)first.embedding[i] + b * (double)second.embedding[i]),
+                       mean.embedding[i], 1e-5);
+  assert_float_equal(product(&long_one, &long_one), 1, 1e-5);
+  assert_true(product(&long_one, &other) < 0.9999);
   iso_engine_destroy(engine);
 }
 
@@ -415,6 +460,7 @@ int main(void) {
       cmocka_unit_test(test_greedy_tokens_and_logprobs),
       cmocka_unit_test(test_prompt_logprobs),
       cmocka_unit_test(test_embedding),
+      cmocka_unit_test(test_pooling),
       cmocka_unit_test(test_embedding_in_whole_steps),
       cmocka_unit_test(test_text_is_whole),
       cmocka_unit_test(test_stop_strings),

@@ -20,6 +20,7 @@ typedef struct fault {
   const char *wide_tensor; /* one row too many */
   const char *extra_tensor; /* of one dimension */
   const char *factor_key;   /* a rotary scaling factor, of 4 */
+  const char *false_key;
   iso_status expected;
   const char *message; /* part of the sentence */
 } fault;
@@ -61,6 +62,10 @@ static void write_model(const fault *f) {
                                     is(f->number_key, keys[i].key) ? f->number : keys[i].value));
   if (f->factor_key)
     CHECK(iso_gguf_writer_add_f32(writer, f->factor_key, 4.0f));
+  if (f->false_key)
+    CHECK(iso_gguf_writer_add_bool(writer, f->false_key, false));
+  if (is(f->number_key, "llama.pooling_type"))
+    CHECK(iso_gguf_writer_add_u32(writer, f->number_key, f->number));
   for (int pass = 0; pass < 2; pass++) {
     for (size_t i = 0; i < sizeof tensors / sizeof tensors[0]; i++) {
       if (is(f->skip_tensor, tensors[i].name))
@@ -125,6 +130,19 @@ static void test_rope_factor_alone(void **state) {
   }
 }
 
+static void test_pooling(void **state) {
+  (void)state;
+  static const iso_pooling wanted[] = {ISO_POOLING_MEAN, ISO_POOLING_MEAN, ISO_POOLING_OTHER,
+                                       ISO_POOLING_LAST, ISO_POOLING_OTHER};
+  for (uint32_t i = 0; i < 5; i++) {
+    write_model(&(fault){.number_key = "llama.pooling_type", .number = i});
+    iso_model *model;
+    CHECK(iso_model_open(path, &(iso_model_options){.no_tokenizer = true}, &model));
+    assert_int_equal(iso_model_get_config(model)->pooling, wanted[i]);
+    iso_model_close(model);
+  }
+}
+
 /* What no architecture here reads, beside tables that files carry along. */
 static void test_extra_tensors(void **state) {
   (void)state;
@@ -167,6 +185,10 @@ static void test_faults(void **state) {
        .message = "blk.0.attn_q_norm.weight is no part of llama"},
       {.extra_tensor = "blk.1.attn_norm.weight", .expected = ISO_ERROR_UNSUPPORTED,
        .message = "blk.1.attn_norm.weight"},
+      {.number_key = "llama.pooling_type", .number = 9, .expected = ISO_ERROR_CORRUPT_DATA,
+       .message = "pooling_type"},
+      {.false_key = "llama.attention.causal", .expected = ISO_ERROR_UNSUPPORTED,
+       .message = "llama.attention.causal"},
       {.extra_tensor = "output_norm.bias", .expected = ISO_ERROR_UNSUPPORTED,
        .message = "output_norm.bias"},
   };
@@ -243,7 +265,7 @@ int main(void) {
   close(file);
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_sound_file), cmocka_unit_test(test_rope_factor_alone),
-      cmocka_unit_test(test_extra_tensors), cmocka_unit_test(test_faults),
+      cmocka_unit_test(test_pooling), cmocka_unit_test(test_extra_tensors), cmocka_unit_test(test_faults),
       cmocka_unit_test(test_absurd_options), cmocka_unit_test(test_absurd_steps)};
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   unlink(path);
