@@ -112,11 +112,34 @@ static iso_status read_group(const cJSON *group, const char *format, plan *out) 
   return check_block(block);
 }
 
+/* Rotations (QuIP, SpinQuant) that are not part of the weights: values would have to be turned as
+ * the model runs. */
+static iso_status check_transforms(const cJSON *json) {
+  const cJSON *transforms = NULL, *groups = NULL, *group, *apply;
+  ISO_TRY(iso_json_get_optional_object(json, "transform_config", &transforms));
+  ISO_TRY(iso_json_get_optional_object(transforms, "config_groups", &groups));
+  cJSON_ArrayForEach(group, groups) {
+    const cJSON *list = NULL;
+    ISO_TRY(iso_json_get_array(group, "apply", &list));
+    cJSON_ArrayForEach(apply, list) {
+      const char *location = "";
+      ISO_TRY(iso_json_get_string(apply, "location", &location));
+      if (strncmp(location, "weight_", 7) != 0)
+        return iso_fail(ISO_ERROR_UNSUPPORTED,
+                        "transform_config turns values at \"%.32s\" as the model runs, which is "
+                        "not supported",
+                        location);
+    }
+  }
+  return ISO_OK;
+}
+
 static iso_status read_compressed(const cJSON *json, plan *out) {
   static const char *const formats[] = {"int-quantized", "naive-quantized", "float-quantized",
                                         "pack-quantized"};
   const char *format = "";
   ISO_TRY(iso_json_get_string(json, "format", &format));
+  ISO_TRY(check_transforms(json));
   bool known = false;
   for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
     known |= strcmp(format, formats[i]) == 0;

@@ -56,6 +56,11 @@ static const struct {
     {CT("pack-quantized", "{\"num_bits\": 8}"), "8 bits", {{NULL, ISO_SCHEME_F32, {0, 0}}}},
     {CT("pack-quantized", "{\"num_bits\": 4, \"actorder\": \"group\"}"), "actorder",
      {{NULL, ISO_SCHEME_F32, {0, 0}}}},
+    {"{\"quant_method\": \"compressed-tensors\", \"format\": \"pack-quantized\", "
+     "\"transform_config\": {\"config_groups\": {\"R4\": {\"apply\": "
+     "[{\"location\": \"weight_input\"}, {\"location\": \"input\"}]}}}}",
+     "turns values at \"input\"",
+     {{NULL, ISO_SCHEME_F32, {0, 0}}}},
     {CT("int-quantized", "{\"num_bits\": 8}"), "no weight_scale",
      {{L "weight", ISO_SCHEME_I8, {16, 128}}, {NULL, ISO_SCHEME_F32, {0, 0}}}},
     {CT("int-quantized", "{\"num_bits\": 8}"), "zero points",
