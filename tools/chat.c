@@ -41,6 +41,15 @@ static bool on_text(void *context, const char *text, size_t length) {
   return fwrite(text, 1, length, stdout) == length && fflush(stdout) == 0;
 }
 
+/* What Ctrl-C cut short, a write too, is no failure. */
+static void forget_interrupt(void) {
+  if (iso_tool_interrupted()) {
+    clearerr(stdin);
+    clearerr(stdout);
+  }
+  iso_tool_clear_interrupt();
+}
+
 /* Answers the conversation as it stands. A context that is full says so and keeps the chat. */
 static iso_status answer(chat *self) {
   int32_t *ids = NULL;
@@ -49,8 +58,10 @@ static iso_status answer(chat *self) {
   iso_generation generation = {.on_text = on_text, .context = self};
   self->answer_length = 0;
   iso_tool_clear_interrupt();
+  iso_tool_set_asking(false);
   iso_status status = iso_tool_generate(self->engine, self->options, ids, n_ids, &generation);
-  iso_tool_clear_interrupt();
+  iso_tool_set_asking(true);
+  forget_interrupt();
   free(ids);
   ISO_TRY(status);
   printf("%s\n", generation.reason == ISO_STOP_CANCELLED ? " [stopped]" : "");
@@ -126,15 +137,16 @@ static iso_status turn(chat *self, const char *line) {
 
 static iso_status loop(chat *self) {
   ISO_TRY(start_over(self, self->options->system));
+  iso_tool_set_asking(true);
   for (bool leave = false; !leave;) {
-    iso_tool_clear_interrupt();
     char *line;
     ISO_TRY(read_line(self, &line));
-    if (!line && iso_tool_interrupted()) {
+    bool is_interrupted = !line && iso_tool_interrupted();
+    if (is_interrupted)
       putchar('\n');
-      clearerr(stdin);
+    forget_interrupt();
+    if (is_interrupted)
       continue;
-    }
     if (!line)
       break;
     iso_status status = ISO_OK;

@@ -177,10 +177,10 @@ iso_status iso_tool_read_text(const iso_options *options, int first_word, char *
   return ISO_OK;
 }
 
-static volatile sig_atomic_t interrupted;
+static volatile sig_atomic_t interrupted, asking;
 
 static void on_interrupt(int signal_number) {
-  if (interrupted) {
+  if (interrupted && !asking) {
     signal(signal_number, SIG_DFL);
     raise(signal_number);
   }
@@ -204,6 +204,7 @@ void iso_tool_catch_end(void) {
 
 bool iso_tool_interrupted(void) { return interrupted != 0; }
 void iso_tool_clear_interrupt(void) { interrupted = 0; }
+void iso_tool_set_asking(bool is_asking) { asking = is_asking; }
 
 const char *iso_tool_format_bytes(uint64_t bytes, char *out, size_t capacity) {
   static const char *const units[] = {"B", "KB", "MB", "GB", "TB"};

@@ -35,15 +35,17 @@ ISO_MUST_CHECK iso_status iso_tool_read_text(const iso_options *options, int fir
                                              char **out_text, size_t *out_length);
 
 /* Set by Ctrl-C once iso_tool_catch_interrupt() was called, and after iso_tool_catch_end() by
- * SIGTERM and by a terminal that closes too; a second signal ends the program. */
+ * SIGTERM and by a terminal that closes too; a second signal ends the program, except while a
+ * person is asked for a line: there is nothing to end then, and the terminal is the editor's. */
 bool iso_tool_interrupted(void);
+void iso_tool_clear_interrupt(void);
+void iso_tool_set_asking(bool is_asking);
+void iso_tool_catch_interrupt(void);
+void iso_tool_catch_end(void);
 
 /* As getline(), but no more than limit + 1 bytes of a line: so many say that it is longer, and its
  * rest is still to be read. */
 ssize_t iso_tool_read_line(char **line, size_t *capacity, size_t limit, FILE *file);
-void iso_tool_clear_interrupt(void);
-void iso_tool_catch_interrupt(void);
-void iso_tool_catch_end(void);
 
 /* "1.5 GB", "20.3 KB" into `out` (at least 16 bytes); returns it. */
 const char *iso_tool_format_bytes(uint64_t bytes, char *out, size_t capacity);

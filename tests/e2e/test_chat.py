@@ -55,6 +55,21 @@ class Chat(unittest.TestCase):
                 self.assertEqual(self.read_until(terminal, r"ended with (-?\d+)").group(1), str(-number))
                 self.assertEqual(termios.tcgetattr(terminal), before)
 
+    def test_interrupts_in_quick_succession(self):
+        """At a prompt each only begins a new line, however soon the next one comes."""
+        terminal, chat = self.start()
+        before = termios.tcgetattr(terminal)
+        self.read_until(terminal, r"> ")
+        for pause in range(0, 400, 4):
+            os.kill(chat, signal.SIGINT)
+            time.sleep(pause * 1e-6)
+            os.kill(chat, signal.SIGINT)
+            time.sleep(0.002)
+        time.sleep(0.1)
+        os.write(terminal, b"/exit\n")
+        self.assertEqual(self.read_until(terminal, r"ended with (-?\d+)\s").group(1), "0")
+        self.assertEqual(termios.tcgetattr(terminal), before)
+
 
 if __name__ == "__main__":
     isomer.main()
