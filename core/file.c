@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -179,6 +180,32 @@ static iso_status open_temporary(iso_file_writer *writer) {
   return fail_write(writer);
 }
 
+/* Where a path leads to: a rename over a symbolic link would replace the link and leave its target
+ * as it was. The target need not be there yet. Caller frees *out_target. */
+static iso_status follow_links(const char *path, char **out_target) {
+  enum { MOST_LINKS = 40 }; /* as Linux */
+  char *target = strdup(path), content[PATH_MAX];
+  for (int i = 0; target && i <= MOST_LINKS; i++) {
+    ssize_t length = readlink(target, content, sizeof content - 1);
+    if (length < 0) { /* no link, or nothing: opening it says what is wrong */
+      *out_target = target;
+      return ISO_OK;
+    }
+    content[length] = '\0';
+    const char *slash = content[0] == '/' ? NULL : strrchr(target, '/');
+    int folder = slash ? (int)(slash + 1 - target) : 0;
+    char *next = NULL;
+    if (asprintf(&next, "%.*s%s", folder, target, content) < 0)
+      next = NULL;
+    free(target);
+    target = next;
+  }
+  bool endless = target != NULL;
+  free(target);
+  return endless ? iso_fail(ISO_ERROR_IO, "cannot write %s: %s", path, strerror(ELOOP))
+                 : iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory to write %s", path);
+}
+
 /* The rename would put a file in the place of a device or a pipe, /dev/null for one. */
 static iso_status refuse_other_target(const char *path) {
   struct stat facts;
@@ -191,11 +218,11 @@ static iso_status refuse_other_target(const char *path) {
 iso_status iso_file_writer_create(const char *path, iso_file_writer **out_writer) {
   *out_writer = NULL;
   iso_file_writer *writer = calloc(1, sizeof *writer);
-  if (!writer || !(writer->path = strdup(path))) {
-    free(writer);
+  if (!writer)
     return iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory to write %s", path);
-  }
-  iso_status status = refuse_other_target(path);
+  iso_status status = follow_links(path, &writer->path);
+  if (status == ISO_OK)
+    status = refuse_other_target(path);
   if (status == ISO_OK)
     status = open_temporary(writer);
   if (status != ISO_OK) {

@@ -165,12 +165,65 @@ static void test_writer_is_atomic(void **state) {
   iso_file_writer_destroy(NULL);
 }
 
+static void expect_content(const char *path, const char *content) {
+  char *data;
+  size_t size;
+  assert_int_equal(iso_file_read(path, 100, &data, &size), ISO_OK);
+  assert_int_equal(size, strlen(content));
+  assert_memory_equal(data, content, size);
+  free(data);
+}
+
+static void expect_link(const char *path, const char *content) {
+  char found[100];
+  ssize_t length = readlink(path, found, sizeof found);
+  assert_int_equal(length, strlen(content));
+  assert_memory_equal(found, content, strlen(content));
+}
+
+static void test_writer_follows_links(void **state) {
+  (void)state;
+  char *target = put("target", "old", 3), *near = iso_file_join(folder, "near");
+  char *far = iso_file_join(folder, "far"), *deep = iso_file_join(folder, "deep");
+  char *lost = iso_file_join(folder, "deep/lost");
+  assert_int_equal(mkdir(deep, 0700), 0);
+  assert_int_equal(symlink("target", near), 0); /* from its own folder */
+  assert_int_equal(symlink(near, far), 0);
+  free(put("far", "new", 3));
+  expect_link(near, "target");
+  expect_link(far, near);
+  expect_content(target, "new");
+  take_away(near);
+  take_away(target);
+
+  char *again = iso_file_join(folder, "near"); /* what a link leads to may be made by it */
+  assert_int_equal(symlink("deep/lost", again), 0);
+  free(put("far", "made", 4));
+  expect_content(lost, "made");
+  assert_int_equal(count_entries(), 3);
+  take_away(lost);
+  assert_int_equal(rmdir(deep), 0);
+  iso_file_writer *writer; /* or be in no folder */
+  assert_int_equal(iso_file_writer_create(far, &writer), ISO_ERROR_IO);
+  assert_non_null(strstr(iso_status_message(), "deep/lost: No such file"));
+  free(deep);
+  take_away(again);
+
+  char *circle = iso_file_join(folder, "circle");
+  assert_int_equal(symlink("circle", circle), 0);
+  assert_int_equal(iso_file_writer_create(circle, &writer), ISO_ERROR_IO);
+  assert_non_null(strstr(iso_status_message(), "symbolic links"));
+  take_away(circle);
+  take_away(far);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_map_and_read),
       cmocka_unit_test(test_refused_files),
       cmocka_unit_test(test_writer_replaces_files_alone),
       cmocka_unit_test(test_writer_is_atomic),
+      cmocka_unit_test(test_writer_follows_links),
   };
   return cmocka_run_group_tests(tests, set_up, tear_down);
 }
