@@ -2,6 +2,9 @@
 #include "cpu_device.h"
 
 #include "backends/cpu/matmul/packed.h"
+#include "backends/cpu/matmul/vector_baseline.h"
+
+#include <math.h>
 
 static cpu_test_device cpu;
 
@@ -216,8 +219,31 @@ static void embedding_reads_a_packed_table(void **state) {
   }
 }
 
+/* Every half beside every kind of neighbour: a group that holds a special one goes another way. */
+static void halves_are_exact(void **state) {
+  (void)state;
+  static const uint16_t neighbours[] = {0x3c00, 0xbc00, 0x0000, 0x83ff, 0x0400, 0x7bff, 0xfc00};
+  for (size_t n = 0; n < sizeof neighbours / sizeof *neighbours; n++)
+    for (int bits = 0; bits < 1 << 16; bits++) {
+      uint16_t halves[8];
+      float found[8];
+      vecf both[2];
+      for (int i = 0; i < 8; i++)
+        halves[i] = i == bits % 8 ? (uint16_t)bits : neighbours[n];
+      vecf_load_halves(halves, halves + 4, both);
+      vecf_store(found, both[0]);
+      vecf_store(found + 4, both[1]);
+      for (int i = 0; i < 8; i++) {
+        float right = iso_half_to_float(halves[i]);
+        if (isnan(right) ? !isnan(found[i]) : memcmp(&found[i], &right, sizeof right) != 0)
+          fail_msg("%04x beside %04x became %a", halves[i], neighbours[n], (double)found[i]);
+      }
+    }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(halves_are_exact),
       cmocka_unit_test(rows_come_back_bit_for_bit),
       cmocka_unit_test(packing_costs_little_memory),
       cmocka_unit_test(what_cannot_be_packed_is_refused),

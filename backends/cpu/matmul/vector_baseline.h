@@ -111,6 +111,28 @@ static inline vecf vecf_fma(vecf a, vecf b, vecf c) { return _mm_add_ps(_mm_mul_
 static inline vecf vecf_from_int(vec a) { return _mm_cvtepi32_ps(a); }
 static inline vecf vecf_from_bits(vec a) { return _mm_castsi128_ps(a); }
 static inline vecf vecf_load_half(const void *from) { return v_load_f16(from); }
+static __attribute__((noinline, cold)) void vecf_load_any_halves(const void *first,
+                                                                 const void *second, vecf out[2]) {
+  out[0] = v_load_f16(first);
+  out[1] = v_load_f16(second);
+}
+/* Numbers that are subnormal, infinite or NaN take most of what a half takes: where none of the
+ * eight is, as in nearly all weights, their exponents are raised by 112 and that is all. */
+static inline void vecf_load_halves(const void *first, const void *second, vecf out[2]) {
+  const vec halves = _mm_unpacklo_epi64(_mm_loadl_epi64(first), _mm_loadl_epi64(second));
+  const vec without_sign = _mm_add_epi16(halves, halves);
+  const vec from_normal = _mm_add_epi16(without_sign, _mm_set1_epi16(0x7800)); /* 2^-14: -2^15 */
+  if (_mm_movemask_epi8(_mm_cmpgt_epi16(from_normal, _mm_set1_epi16(0x6fff)))) {
+    vecf_load_any_halves(first, second, out);
+    return;
+  }
+  const vec sign_and_shifted = vec_and(_mm_srai_epi16(halves, 3), _mm_set1_epi16((short)0x8fff));
+  const vec high = _mm_add_epi16(sign_and_shifted, _mm_set1_epi16(112 << 7));
+  const vec low = _mm_slli_epi16(halves, 13);
+  out[0] = vecf_from_bits(_mm_unpacklo_epi16(low, high));
+  out[1] = vecf_from_bits(_mm_unpackhi_epi16(low, high));
+}
+#define VEC_LOAD_HALVES vecf_load_halves
 static inline vec vec_load_u8(const void *from) {
   vec words = _mm_unpacklo_epi8(vec_all_word(from), vec_zero());
   return _mm_unpacklo_epi16(words, vec_zero());
