@@ -25,6 +25,7 @@ iso_status iso_conform_log_add(iso_conform_log *log, const iso_conform_report *r
                              .kernel = report->kernel,
                              .op = report->op,
                              .result = report->result,
+                             .is_compared = report->is_compared,
                              .seconds = seconds,
                              .microseconds = report->microseconds,
                              .gigabytes_per_s = report->gigabytes_per_s,
@@ -112,8 +113,9 @@ static void print_timings(const iso_conform_log *log) {
   for (uint32_t i = 0; i < log->n_entries; i++) {
     const iso_conform_entry *entry = &log->entries[i];
     if (entry->result == ISO_CONFORM_PASS)
-      printf("%12.2f %8.2f %9.2f  %s: %s\n", entry->microseconds, entry->gigabytes_per_s,
-             entry->gigaflops, entry->kernel, entry->text);
+      printf("%12.2f %8.2f %9.2f  %s: %s%s\n", entry->microseconds, entry->gigabytes_per_s,
+             entry->gigaflops, entry->kernel, entry->text,
+             entry->is_compared ? "" : " (not compared)");
     else if (entry->result == ISO_CONFORM_UNSUPPORTED)
       printf("%12s %8s %9s  refused, %s: %s\n", "-", "-", "-", entry->detail, entry->text);
   }
@@ -159,6 +161,7 @@ static cJSON *entry_json(const iso_conform_log *log, const iso_conform_entry *en
     cJSON_AddNumberToObject(item, "microseconds", entry->microseconds);
     cJSON_AddNumberToObject(item, "gigabytes_per_s", entry->gigabytes_per_s);
     cJSON_AddNumberToObject(item, "gigaflops", entry->gigaflops);
+    cJSON_AddBoolToObject(item, "compared", entry->is_compared);
   }
   return item;
 }

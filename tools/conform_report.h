@@ -17,6 +17,7 @@ typedef struct iso_conform_entry {
   const char *kernel; /* "" when no record takes the case */
   iso_op op;
   iso_conform_result result;
+  bool is_compared;
   double seconds; /* from the entry before to this one: the reference's share included */
   double microseconds, gigabytes_per_s, gigaflops; /* timed runs only */
 } iso_conform_entry;

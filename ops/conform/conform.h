@@ -36,6 +36,7 @@ typedef struct iso_conform_report {
   const char *kernel; /* record's name; "" when unsupported */
   iso_conform_result result;
   char detail[ISO_CASE_DETAIL];
+  bool is_compared; /* the op ran, and what it wrote was compared with the reference */
   /* Timed runs only: of one launch, the best of several rounds. */
   double microseconds, gigabytes_per_s, gigaflops;
 } iso_conform_report;
@@ -48,7 +49,9 @@ typedef struct iso_conform_options {
   const char *filter; /* only cases whose text contains this; NULL: all */
   const char *text;   /* only this one case, in the grid or not; NULL: the grid */
   uint64_t seed;
-  bool perf; /* times the preferred record at model sizes, without comparing */
+  /* Times the preferred record at model sizes, after comparing what it wrote where the reference
+   * does not take long: such a case is one of a few rows. */
+  bool perf;
 } iso_conform_options;
 
 typedef struct iso_conform_summary {
@@ -66,7 +69,8 @@ ISO_MUST_CHECK iso_status iso_conform_run(iso_open_device *device,
  * failure's sentence says what differs. */
 ISO_MUST_CHECK iso_status iso_conform_memory(iso_open_device *device);
 /* The same for one buffer of 4 GiB and a byte, written where offsets of 32 bits would wrap; it is
- * touched in a few places only. OUT_OF_MEMORY where the device refuses that much, which conforms. */
+ * touched in a few places only. OUT_OF_MEMORY where the device refuses that much, which conforms.
+ */
 ISO_MUST_CHECK iso_status iso_conform_large_memory(iso_open_device *device);
 
 #endif

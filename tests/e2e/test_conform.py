@@ -109,6 +109,15 @@ class Conform(unittest.TestCase):
         for row in timings:
             self.assertGreater(row["microseconds"], 0)
             self.assertGreater(row["gigabytes_per_s"], 0)
+            self.assertTrue(row["compared"])
+
+    def test_perf_compares(self):
+        arguments = ["conform", "--device", "wrong", "--backend", WRONG, "--perf"]
+        text = isomer.run(*arguments, "--op", "soft_cap", code=1, env=wrong("soft_cap")).stdout
+        self.assertRegex(text, r"(?m)^FAILED soft_cap .*\n  soft_cap.reference: y")
+        # What would keep the user waiting is not, and says so.
+        text = isomer.run("conform", "--device", "cpu", "--perf", "matmul *=1024 N=512 K=512").stdout
+        self.assertRegex(text, r"(?m) matmul\.\S+: matmul \*=1024 N=512 K=512 \(not compared\)$")
 
     def test_refused_words(self):
         for arguments in (["--op", "nonesuch"], ["nonesuch T=1"], ["add *=3 D=5 colour=red"]):
