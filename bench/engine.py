@@ -26,7 +26,7 @@ TEXT = ("The river Elbe rises in the Giant Mountains of the northern Czech Repub
         "area of 148,268 square kilometres, the twelfth largest in Europe.")
 
 
-def main():
+def read_arguments():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("isomer")
     parser.add_argument("model")
@@ -38,7 +38,26 @@ def main():
     parser.add_argument("--draft-model", metavar="MODEL", help="for drafts of a smaller model too")
     parser.add_argument("--only", default="", metavar="WORDS", help="cases whose names match, as in 'raw|greedy'")
     parser.add_argument("--processor-time", action="store_true", help="tokens a second of it, on one thread")
-    arguments = parser.parse_args()
+    return parser.parse_args()
+
+
+def print_table(arguments, results):
+    print(f"{pathlib.Path(arguments.model).name}, {arguments.sequences} sequences of {arguments.tokens} tokens, "
+          f"medians of {arguments.rounds} rounds\n")
+    unit = "output tokens/s of processor time" if arguments.processor_time else "output tokens/s"
+    print(f"| {unit} | median | from | to | drafts that came true | rounds alike |\n"
+          "| --- | ---: | ---: | ---: | ---: | --- |")
+    for name, done in results.items():
+        rates = [rate for rate, _ in done]
+        brought = [what for _, what in done if what]
+        counts = sorted({drafts for _, drafts in brought} - {"0 of 0"})
+        alike = "" if not brought else "yes" if all(what == brought[0] for what in brought) else "no"
+        print(f"| {name} | {statistics.median(rates):.1f} | {min(rates):.1f} | {max(rates):.1f} | {', '.join(counts)} "
+              f"| {alike} |")
+
+
+def main():
+    arguments = read_arguments()
     n, tokens = arguments.sequences, arguments.tokens
     threads = 1 if arguments.processor_time else arguments.threads
 
@@ -121,18 +140,7 @@ def main():
     for _ in range(arguments.rounds):
         for name, measure in cases.items():
             results[name].append(measure())
-    print(f"{pathlib.Path(arguments.model).name}, {n} sequences of {tokens} tokens, "
-          f"medians of {arguments.rounds} rounds\n")
-    unit = "output tokens/s of processor time" if arguments.processor_time else "output tokens/s"
-    print(f"| {unit} | median | from | to | drafts that came true | rounds alike |\n"
-          "| --- | ---: | ---: | ---: | ---: | --- |")
-    for name, done in results.items():
-        rates = [rate for rate, _ in done]
-        brought = [what for _, what in done if what]
-        counts = sorted({drafts for _, drafts in brought} - {"0 of 0"})
-        alike = "" if not brought else "yes" if all(what == brought[0] for what in brought) else "no"
-        print(f"| {name} | {statistics.median(rates):.1f} | {min(rates):.1f} | {max(rates):.1f} | {', '.join(counts)} "
-              f"| {alike} |")
+    print_table(arguments, results)
 
 
 main()

@@ -102,44 +102,38 @@ static void build_small(builder *b) {
   put_zeros(b, 32);
 }
 
-static void test_values(void **state) {
-  (void)state;
-  builder b;
-  put_header(&b, 2, 19);
-  put_key(&b, "u8", ISO_GGUF_U8), put_u8(&b, 200);
-  put_key(&b, "i8", ISO_GGUF_I8), put_u8(&b, 0x80);
-  put_key(&b, "u16", ISO_GGUF_U16), put_u16(&b, 60000);
-  put_key(&b, "i16", ISO_GGUF_I16), put_u16(&b, 0xffff);
-  put_key(&b, "u32", ISO_GGUF_U32), put_u32(&b, 4000000000u);
-  put_key(&b, "i32", ISO_GGUF_I32), put_u32(&b, UINT32_MAX);
-  put_key(&b, "f32", ISO_GGUF_F32), put_f32(&b, 0.5f);
-  put_key(&b, "bool", ISO_GGUF_BOOL), put_u8(&b, 1);
-  put_key(&b, "string", ISO_GGUF_STRING), put_string(&b, "llama");
-  put_key(&b, "u64", ISO_GGUF_U64), put_u64(&b, UINT64_MAX);
-  put_key(&b, "i64", ISO_GGUF_I64), put_u64(&b, (uint64_t)INT64_MIN);
-  put_key(&b, "f64", ISO_GGUF_F64), put_f64(&b, 1e300);
-  put_array(&b, "strings", ISO_GGUF_STRING, 3);
-  put_string(&b, "a"), put_string(&b, ""), put_string(&b, "ccc");
-  put_array(&b, "i32s", ISO_GGUF_I32, 2), put_u32(&b, 5), put_u32(&b, UINT32_MAX - 1);
-  put_array(&b, "f32s", ISO_GGUF_F32, 1), put_f32(&b, -2);
-  put_array(&b, "bools", ISO_GGUF_BOOL, 2), put_u8(&b, 0), put_u8(&b, 1);
-  put_array(&b, "none", ISO_GGUF_STRING, 0);
-  put_key(&b, "nan", ISO_GGUF_F32), put_u32(&b, 0x7fc00000);
-  put_key(&b, "general.alignment", ISO_GGUF_U32), put_u32(&b, 64);
-  put_tensor(&b, "q", 2, (uint64_t[]){64, 3}, TYPE_Q4_0, 64);
-  put_tensor(&b, "f", 4, (uint64_t[]){2, 1, 2, 3}, TYPE_F32, 0); /* data order differs */
-  pad(&b, 64);
-  size_t data_start = b.size;
-  put_zeros(&b, 64 + 3 * 36);
+/* A value of each type, arrays and two tensors. Where the tensors' data start. */
+static size_t build_values(builder *b) {
+  put_header(b, 2, 19);
+  put_key(b, "u8", ISO_GGUF_U8), put_u8(b, 200);
+  put_key(b, "i8", ISO_GGUF_I8), put_u8(b, 0x80);
+  put_key(b, "u16", ISO_GGUF_U16), put_u16(b, 60000);
+  put_key(b, "i16", ISO_GGUF_I16), put_u16(b, 0xffff);
+  put_key(b, "u32", ISO_GGUF_U32), put_u32(b, 4000000000u);
+  put_key(b, "i32", ISO_GGUF_I32), put_u32(b, UINT32_MAX);
+  put_key(b, "f32", ISO_GGUF_F32), put_f32(b, 0.5f);
+  put_key(b, "bool", ISO_GGUF_BOOL), put_u8(b, 1);
+  put_key(b, "string", ISO_GGUF_STRING), put_string(b, "llama");
+  put_key(b, "u64", ISO_GGUF_U64), put_u64(b, UINT64_MAX);
+  put_key(b, "i64", ISO_GGUF_I64), put_u64(b, (uint64_t)INT64_MIN);
+  put_key(b, "f64", ISO_GGUF_F64), put_f64(b, 1e300);
+  put_array(b, "strings", ISO_GGUF_STRING, 3);
+  put_string(b, "a"), put_string(b, ""), put_string(b, "ccc");
+  put_array(b, "i32s", ISO_GGUF_I32, 2), put_u32(b, 5), put_u32(b, UINT32_MAX - 1);
+  put_array(b, "f32s", ISO_GGUF_F32, 1), put_f32(b, -2);
+  put_array(b, "bools", ISO_GGUF_BOOL, 2), put_u8(b, 0), put_u8(b, 1);
+  put_array(b, "none", ISO_GGUF_STRING, 0);
+  put_key(b, "nan", ISO_GGUF_F32), put_u32(b, 0x7fc00000);
+  put_key(b, "general.alignment", ISO_GGUF_U32), put_u32(b, 64);
+  put_tensor(b, "q", 2, (uint64_t[]){64, 3}, TYPE_Q4_0, 64);
+  put_tensor(b, "f", 4, (uint64_t[]){2, 1, 2, 3}, TYPE_F32, 0); /* data order differs */
+  pad(b, 64);
+  size_t data_start = b->size;
+  put_zeros(b, 64 + 3 * 36);
+  return data_start;
+}
 
-  uint8_t *copy;
-  iso_gguf *g;
-  if (open_copy(&b, &copy, &g) != ISO_OK)
-    fail_msg("%s", iso_status_message());
-  assert_int_equal(iso_gguf_version(g), 3);
-  assert_int_equal(iso_gguf_shard_count(g), 1);
-  assert_null(iso_gguf_shard_map(g, 0)->data);
-  assert_int_equal(iso_gguf_value_count(g), 19);
+static void check_scalars(const iso_gguf *g) {
   static const struct {
     const char *key;
     int64_t value;
@@ -183,7 +177,9 @@ static void test_values(void **state) {
   assert_false(iso_text_view_equals(text, "llam"));
   assert_int_equal(iso_gguf_get_string(g, "strings", &text), ISO_ERROR_CORRUPT_DATA);
   assert_int_equal(iso_gguf_get_optional_string(g, "missing", &text), ISO_OK);
+}
 
+static void check_arrays(const iso_gguf *g) {
   iso_text_view *strings;
   uint64_t count;
   assert_int_equal(iso_gguf_get_string_array(g, "strings", &strings, &count), ISO_OK);
@@ -211,7 +207,22 @@ static void test_values(void **state) {
   assert_int_equal(iso_gguf_get_optional_float_array(g, "missing", &array), ISO_OK);
   assert_true(iso_gguf_value_int(iso_gguf_find(g, "bools"), 1) == 1);
   assert_true(iso_gguf_value_int(iso_gguf_find(g, "f32"), 0) == 0);
+}
 
+static void test_values(void **state) {
+  (void)state;
+  builder b;
+  size_t data_start = build_values(&b);
+  uint8_t *copy;
+  iso_gguf *g;
+  if (open_copy(&b, &copy, &g) != ISO_OK)
+    fail_msg("%s", iso_status_message());
+  assert_int_equal(iso_gguf_version(g), 3);
+  assert_int_equal(iso_gguf_shard_count(g), 1);
+  assert_null(iso_gguf_shard_map(g, 0)->data);
+  assert_int_equal(iso_gguf_value_count(g), 19);
+  check_scalars(g);
+  check_arrays(g);
   assert_int_equal(iso_gguf_tensor_count(g), 2);
   const iso_file_tensor *q = iso_gguf_tensor_at(g, 0);
   assert_string_equal(q->name, "q");
