@@ -74,6 +74,24 @@ void iso_begin_object(const iso_job *job, const char *object, iso_json_writer *w
   iso_json_string(w, "system_fingerprint", "isomer-" ISO_VERSION_STRING);
 }
 
+void iso_begin_chunk(const iso_job *job, const iso_answer *answer, iso_json_writer *w) {
+  iso_sse_begin(w);
+  iso_begin_object(job, job->format->chunk_object, w);
+  iso_json_begin(w, "choices", '[');
+  iso_json_begin(w, NULL, '{');
+  iso_json_int(w, "index", answer->index);
+}
+
+void iso_end_chunk(const iso_job *job, const char *finish, iso_json_writer *w) {
+  iso_json_string(w, "finish_reason", finish);
+  iso_json_end(w, '}');
+  iso_json_end(w, ']');
+  if (job->include_usage)
+    iso_json_null(w, "usage");
+  iso_json_end(w, '}');
+  iso_sse_end(w);
+}
+
 void iso_write_last(iso_job *job, iso_json_writer *w) {
   if (job->include_usage) {
     iso_sse_begin(w);

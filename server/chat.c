@@ -247,11 +247,7 @@ typedef struct answer_piece {
 
 static void write_chunk(const iso_job *job, const iso_answer *answer, const answer_piece *piece,
                         iso_json_writer *w) {
-  iso_sse_begin(w);
-  iso_begin_object(job, job->format->chunk_object, w);
-  iso_json_begin(w, "choices", '[');
-  iso_json_begin(w, NULL, '{');
-  iso_json_int(w, "index", answer->index);
+  iso_begin_chunk(job, answer, w);
   iso_json_begin(w, "delta", '{');
   if (piece->role)
     iso_json_string(w, "role", piece->role);
@@ -267,16 +263,7 @@ static void write_chunk(const iso_job *job, const iso_answer *answer, const answ
     write_logprobs(job, answer, piece->tokens, w);
   else
     iso_json_null(w, "logprobs");
-  if (piece->finish)
-    iso_json_string(w, "finish_reason", piece->finish);
-  else
-    iso_json_null(w, "finish_reason");
-  iso_json_end(w, '}');
-  iso_json_end(w, ']');
-  if (job->include_usage)
-    iso_json_null(w, "usage");
-  iso_json_end(w, '}');
-  iso_sse_end(w);
+  iso_end_chunk(job, piece->finish, w);
 }
 
 /* A call is sent when it is whole: half of one is of no use to anybody. */

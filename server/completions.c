@@ -159,6 +159,10 @@ static void write_logprobs(const iso_job *job, iso_answer *answer, const iso_eve
   iso_json_end(w, '}');
 }
 
+static const char *finish_reason(const iso_job *job, iso_stop_reason reason) {
+  return job->prompt_only ? "length" : iso_finish_reason(reason);
+}
+
 static void write_result(iso_job *job, iso_json_writer *w) {
   iso_begin_object(job, job->format->object, w);
   iso_json_begin(w, "choices", '[');
@@ -168,8 +172,7 @@ static void write_result(iso_job *job, iso_json_writer *w) {
     iso_json_int(w, "index", i);
     iso_write_answer_text(job, answer, "text", w);
     write_logprobs(job, answer, NULL, w);
-    iso_json_string(w, "finish_reason",
-                    job->prompt_only ? "length" : iso_finish_reason(answer->reason));
+    iso_json_string(w, "finish_reason", finish_reason(job, answer->reason));
     iso_json_end(w, '}');
   }
   iso_json_end(w, ']');
@@ -180,27 +183,13 @@ static void write_result(iso_job *job, iso_json_writer *w) {
 static void write_chunk(const iso_job *job, iso_answer *answer, const char *text, size_t length,
                         const iso_event *event, iso_json_writer *w) {
   bool ends = event && event->kind == ISO_EVENT_CHOICE;
-  iso_sse_begin(w);
-  iso_begin_object(job, job->format->chunk_object, w);
-  iso_json_begin(w, "choices", '[');
-  iso_json_begin(w, NULL, '{');
-  iso_json_int(w, "index", answer->index);
+  iso_begin_chunk(job, answer, w);
   iso_json_text(w, "text", text, length);
   if (event && event->n_tokens > 0)
     write_logprobs(job, answer, event, w);
   else
     iso_json_null(w, "logprobs");
-  if (ends)
-    iso_json_string(w, "finish_reason",
-                    job->prompt_only ? "length" : iso_finish_reason(event->reason));
-  else
-    iso_json_null(w, "finish_reason");
-  iso_json_end(w, '}');
-  iso_json_end(w, ']');
-  if (job->include_usage)
-    iso_json_null(w, "usage");
-  iso_json_end(w, '}');
-  iso_sse_end(w);
+  iso_end_chunk(job, ends ? finish_reason(job, event->reason) : NULL, w);
 }
 
 static void write_event(iso_job *job, iso_answer *answer, const iso_event *event,

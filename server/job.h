@@ -152,6 +152,10 @@ const char *iso_finish_reason(iso_stop_reason reason);
 void iso_write_usage(const iso_job *job, iso_json_writer *writer);
 /* Opens an answer, or a piece of one, with what OpenAI's all begin with. */
 void iso_begin_object(const iso_job *job, const char *object, iso_json_writer *writer);
+/* The two ends of a piece of OpenAI's streams with one choice, whose content comes between;
+ * `finish` NULL: it goes on. */
+void iso_begin_chunk(const iso_job *job, const iso_answer *answer, iso_json_writer *writer);
+void iso_end_chunk(const iso_job *job, const char *finish, iso_json_writer *writer);
 /* The end of OpenAI's streams: the usage where it was asked for, and [DONE]. */
 void iso_write_last(iso_job *job, iso_json_writer *writer);
 /* All text of an answer, escaped, after `prefix`. */

@@ -104,7 +104,10 @@ void iso_json_number(iso_json_writer *w, const char *key, double value) {
 }
 
 void iso_json_string(iso_json_writer *w, const char *key, const char *value) {
-  iso_json_text(w, key, value, strlen(value));
+  if (value)
+    iso_json_text(w, key, value, strlen(value));
+  else
+    iso_json_null(w, key);
 }
 
 void iso_json_raw(iso_json_writer *w, const char *key, const char *json) {

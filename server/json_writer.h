@@ -18,6 +18,7 @@ void iso_json_bool(iso_json_writer *writer, const char *key, bool value);
 void iso_json_int(iso_json_writer *writer, const char *key, int64_t value);
 /* Numbers that JSON cannot hold become the largest it can; NaN becomes null. */
 void iso_json_number(iso_json_writer *writer, const char *key, double value);
+/* NULL becomes null. */
 void iso_json_string(iso_json_writer *writer, const char *key, const char *value);
 /* A value that is JSON already. */
 void iso_json_raw(iso_json_writer *writer, const char *key, const char *json);

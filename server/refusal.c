@@ -52,14 +52,8 @@ void iso_write_refusal(iso_json_writer *writer, const iso_api_error *refusal) {
   iso_json_begin(writer, "error", '{');
   iso_json_string(writer, "message", refusal->message);
   iso_json_string(writer, "type", refusal->type);
-  if (*refusal->param)
-    iso_json_string(writer, "param", refusal->param);
-  else
-    iso_json_null(writer, "param");
-  if (refusal->code)
-    iso_json_string(writer, "code", refusal->code);
-  else
-    iso_json_null(writer, "code");
+  iso_json_string(writer, "param", *refusal->param ? refusal->param : NULL);
+  iso_json_string(writer, "code", refusal->code);
   iso_json_end(writer, '}');
 }
 

@@ -160,10 +160,7 @@ void iso_handle_info(iso_server *server, iso_exchange *exchange) {
     iso_json_bool(&w, "prefix_cache", !options->no_prefix_cache);
     iso_json_string(&w, "batching",
                     options->batching == ISO_BATCHING_STATIC ? "static" : "continuous");
-    if (server->tool_format)
-      iso_json_string(&w, "tool_calls", server->tool_format->name);
-    else
-      iso_json_null(&w, "tool_calls");
+    iso_json_string(&w, "tool_calls", server->tool_format ? server->tool_format->name : NULL);
     iso_json_bool(&w, "chat_template", iso_model_get_chat_template(server->model) != NULL);
   }
   iso_json_int(&w, "connections", iso_http_connection_count(server->http));
