@@ -65,7 +65,7 @@ iso_status iso_kv_budget_pages(const iso_kv_budget *budget, const iso_model *mod
                                int32_t *out_pages) {
   uint64_t page_bytes = 0;
   ISO_TRY(iso_kv_page_bytes(model, options, &page_bytes));
-  double pages = (double)(budget->bytes / page_bytes);
+  double pages = (double)budget->bytes / (double)page_bytes;
   if (budget->bytes == 0)
     ISO_TRY(pages_by_share(budget, model, options, devices, (double)page_bytes, &pages));
   int32_t full = (options->context + options->page_size - 1) / options->page_size;

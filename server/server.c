@@ -150,8 +150,11 @@ static void deliver_loaded(iso_letter *letter) {
   server->tool_format = strcmp(server->options.tool_calls, "auto") == 0
                             ? iso_tool_format_of(server->model)
                             : iso_tool_format_find(server->options.tool_calls);
-  iso_log(ISO_LOG_NOTICE, "serving %s on http://%s:%d (%s)", server->options.model_name,
-          server->options.host, iso_http_port(server->http), iso_engine_describe(server->engine));
+  const char *host = server->options.host;
+  bool is_ipv6 = strchr(host, ':') != NULL;
+  iso_log(ISO_LOG_NOTICE, "serving %s on http://%s%s%s:%d (%s)", server->options.model_name,
+          is_ipv6 ? "[" : "", host, is_ipv6 ? "]" : "", iso_http_port(server->http),
+          iso_engine_describe(server->engine));
 }
 
 /* ---- Stopping ---- */

@@ -61,6 +61,30 @@ static iso_status read_keys(serving *self) {
   return ISO_OK;
 }
 
+/* What no request could match would be taken for a rule that holds. */
+static iso_status check_names(const iso_options *options) {
+  for (int i = 0; i < options->cors_origin.n; i++) {
+    const char *origin = options->cors_origin.items[i], *host = strstr(origin, "://");
+    if (strcmp(origin, "*") != 0 && strcmp(origin, "null") != 0 &&
+        (!host || host == origin || !host[3] || strpbrk(host + 3, "/?# ")))
+      return iso_fail(ISO_ERROR_INVALID_ARGUMENT,
+                      "--cors-origin \"%s\" is no origin; one is a scheme and a host, as "
+                      "https://chat.example.org, with no path",
+                      origin);
+  }
+  for (int i = 0; i < options->allowed_host.n; i++) {
+    const char *name = options->allowed_host.items[i];
+    if (!*name || strpbrk(name, "/: "))
+      return iso_fail(ISO_ERROR_INVALID_ARGUMENT,
+                      "--allowed-host \"%s\" is no name; one is as chat.example.org, with no "
+                      "scheme and no port (addresses need not be named)",
+                      name);
+  }
+  return options->served_model_name && !*options->served_model_name
+             ? iso_fail(ISO_ERROR_INVALID_ARGUMENT, "--served-model-name is empty")
+             : ISO_OK;
+}
+
 static iso_status name_models(serving *self) {
   const iso_options *options = self->options;
   const char *given = options->served_model_name;
@@ -115,7 +139,9 @@ static iso_status run(iso_options *options) {
   if (!self)
     return iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory to serve");
   self->options = options;
-  iso_status status = name_models(self);
+  iso_status status = check_names(options);
+  if (status == ISO_OK)
+    status = name_models(self);
   if (status == ISO_OK)
     status = read_keys(self);
   if (status == ISO_OK) {

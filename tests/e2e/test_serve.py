@@ -13,6 +13,7 @@ import tempfile
 import threading
 import time
 import unittest
+import urllib.request
 
 import isomer
 from serving import CHAT, COMPLETIONS, HELLO, Server, error_of, tiny_model
@@ -525,11 +526,25 @@ class Life(unittest.TestCase):
                                  ([tiny_model(), "--host", "no.such.host.invalid"], "no.such.host.invalid"),
                                  ([tiny_model(), "--batching", "sometimes"], "continuous"),
                                  ([tiny_model(), "--tool-calls", "some"], "hermes"),
+                                 ([tiny_model(), "--kv-memory", "1", "--page-size", "1024", "-c", "1024"],
+                                  "room for 1.0 MB"),
+                                 ([tiny_model(), "--cors-origin", "https://good.example/"], "is no origin"),
+                                 ([tiny_model(), "--cors-origin", "good.example"], "is no origin"),
+                                 ([tiny_model(), "--allowed-host", "good.example:443"], "is no name"),
+                                 ([tiny_model(), "--served-model-name", ""], "is empty"),
                                  ([tiny_model(), "a", "b"], "too many")):
             done = subprocess.run([isomer.BINARY, "serve", *arguments, "--port", "0"], capture_output=True,
                                   text=True, timeout=60)
             self.assertIn(done.returncode, (1, 2), (arguments, done))
             self.assertIn(words, done.stderr.splitlines()[-1], arguments)
+
+    @unittest.skipUnless("lo" in pathlib.Path("/proc/net/if_inet6").read_text()
+                         if os.path.exists("/proc/net/if_inet6") else False, "no IPv6 here")
+    def test_the_address_is_said_as_a_browser_takes_it(self):
+        with Server("--host", "::1") as server:
+            url = re.search(r"http://[^ ]+", server.lines[-1])[0]
+            with urllib.request.urlopen(url + "/health/live") as answer:
+                self.assertEqual(answer.status, 200)
 
     def test_sigterm_lets_requests_end(self):
         server = Server("-c", "4096", "-t", "1")
