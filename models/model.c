@@ -9,7 +9,21 @@
 #include <sys/stat.h>
 #include <time.h>
 
+/* Files that people point at in place of the folder that they are in. */
+static iso_status check_is_whole(const char *path) {
+  static const char *const parts[] = {".safetensors", ".safetensors.index.json", "config.json"};
+  size_t length = strlen(path);
+  for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+    size_t end = strlen(parts[i]);
+    if (length >= end && strcmp(path + length - end, parts[i]) == 0)
+      return iso_fail(ISO_ERROR_INVALID_ARGUMENT,
+                      "%s is a part of a Hugging Face folder; give the folder", path);
+  }
+  return ISO_OK;
+}
+
 static iso_status open_gguf(const char *path, const iso_model_options *options, iso_model *model) {
+  ISO_TRY(check_is_whole(path));
   ISO_TRY(iso_gguf_open(path, &model->gguf));
   ISO_TRY(iso_config_read_gguf(model));
   if (options && options->no_tokenizer)
@@ -37,6 +51,8 @@ static iso_status open_folder(const char *path, const iso_model_options *options
 iso_status iso_model_open(const char *path, const iso_model_options *options,
                           iso_model **out_model) {
   struct stat info;
+  if (!*path)
+    return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "the model's path is empty");
   if (stat(path, &info) != 0)
     return errno == ENOENT || errno == ENOTDIR
                ? iso_fail(ISO_ERROR_NOT_FOUND, "%s: no such file or folder", path)

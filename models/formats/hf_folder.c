@@ -30,7 +30,8 @@ static iso_status read_object(const iso_hf_folder *folder, const char *name, boo
   ISO_TRY(find_file(folder, name, &path));
   if (!path)
     return required
-               ? iso_fail(ISO_ERROR_NOT_FOUND, "%s has no %s: a Hugging Face model folder needs it",
+               ? iso_fail(ISO_ERROR_NOT_FOUND, "%s has no %s: a Hugging Face model folder needs it; a GGUF file is "
+                          "given by its own path",
                           folder->path, name)
                : ISO_OK;
   iso_status status = iso_json_read_file(path, MAX_CONFIG_BYTES, MAX_CONFIG_DEPTH, out_object);

@@ -50,14 +50,18 @@ class OddInputs(unittest.TestCase):
             file.write(whole.read(100000))
         with open(place("lfs.gguf"), "w") as file:
             file.write("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
+        for part in ("model.safetensors", "config.json"):
+            open(place(part), "w").close()
         for name, word in (("empty.gguf", "empty"), ("pipe.gguf", "not a regular file"), ("loop.gguf", "symbolic links"),
-                           ("folder.gguf", "config.json"), ("text.gguf", "GGUF"), ("cut.gguf", "complete"),
-                           ("lfs.gguf", "git lfs pull"), ("missing.gguf", "no such file"), ("missing/", "no such file")):
+                           ("folder.gguf", "a GGUF file is given by"), ("text.gguf", "GGUF"), ("cut.gguf", "complete"),
+                           ("lfs.gguf", "git lfs pull"), ("missing.gguf", "no such file"), ("missing/", "no such file"),
+                           ("model.safetensors", "give the folder"), ("config.json", "give the folder")):
             for command, *rest in COMMANDS:
                 with self.subTest(name=name, command=command):
                     self.refused(run(command, place(name), *rest), word)
         self.refused(run("inspect", "/dev/zero"), "regular file")
-        self.refused(run("inspect", ""), "isomer: ")
+        self.refused(run("inspect", ""), "model's path is empty")
+        self.refused(run("inspect", "-m", ""), "model's path is empty")
 
     def test_names_that_are_not_utf8(self):
         path = os.path.join(os.fsencode(self.folder), b"m\xff\xfe.gguf")
