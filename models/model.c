@@ -9,6 +9,16 @@
 #include <sys/stat.h>
 #include <time.h>
 
+/* Views of no data are templates that there are not. "tool_use" beside the default is transformers'
+ * name for the one that takes tools. */
+static iso_status create_templates(iso_text_view text, iso_text_view of_tools, iso_model *model) {
+  if (text.data)
+    ISO_TRY(iso_chat_template_create(text.data, text.length, &model->chat_template));
+  return text.data && of_tools.data
+             ? iso_chat_template_create(of_tools.data, of_tools.length, &model->tool_template)
+             : ISO_OK;
+}
+
 /* Files that people point at in place of the folder that they are in. */
 static iso_status check_is_whole(const char *path) {
   static const char *const parts[] = {".safetensors", ".safetensors.index.json", "config.json"};
@@ -29,10 +39,10 @@ static iso_status open_gguf(const char *path, const iso_model_options *options, 
   if (options && options->no_tokenizer)
     return ISO_OK;
   ISO_TRY(iso_tokenizer_create_from_gguf(model->gguf, &model->tokenizer));
-  iso_text_view text = {NULL, 0};
+  iso_text_view text = {NULL, 0}, of_tools = {NULL, 0};
   ISO_TRY(iso_gguf_get_optional_string(model->gguf, "tokenizer.chat_template", &text));
-  return text.data ? iso_chat_template_create(text.data, text.length, &model->chat_template)
-                   : ISO_OK;
+  ISO_TRY(iso_gguf_get_optional_string(model->gguf, "tokenizer.chat_template.tool_use", &of_tools));
+  return create_templates(text, of_tools, model);
 }
 
 static iso_status open_folder(const char *path, const iso_model_options *options,
@@ -45,7 +55,9 @@ static iso_status open_folder(const char *path, const iso_model_options *options
     return ISO_OK;
   ISO_TRY(iso_tokenizer_create_from_folder(path, &model->tokenizer));
   const char *text = iso_hf_folder_chat_template(model->folder, NULL);
-  return text ? iso_chat_template_create(text, strlen(text), &model->chat_template) : ISO_OK;
+  const char *of_tools = iso_hf_folder_chat_template(model->folder, "tool_use");
+  return create_templates((iso_text_view){text, text ? strlen(text) : 0},
+                          (iso_text_view){of_tools, of_tools ? strlen(of_tools) : 0}, model);
 }
 
 iso_status iso_model_open(const char *path, const iso_model_options *options,
@@ -85,6 +97,7 @@ void iso_model_close(iso_model *model) {
   free(model->frequency_factors);
   iso_tokenizer_destroy(model->tokenizer);
   iso_chat_template_destroy(model->chat_template);
+  iso_chat_template_destroy(model->tool_template);
   iso_special_texts_destroy(model->special_texts);
   iso_gguf_close(model->gguf);
   iso_quantized_close(&model->quantized);
@@ -96,6 +109,9 @@ const iso_model_config *iso_model_get_config(const iso_model *model) { return &m
 const iso_tokenizer *iso_model_get_tokenizer(const iso_model *model) { return model->tokenizer; }
 const iso_chat_template *iso_model_get_chat_template(const iso_model *model) {
   return model->chat_template;
+}
+const iso_chat_template *iso_model_template_for(const iso_model *model, bool has_tools) {
+  return has_tools && model->tool_template ? model->tool_template : model->chat_template;
 }
 const iso_special_texts *iso_model_get_special_texts(const iso_model *model) {
   return model->special_texts;
@@ -117,7 +133,8 @@ iso_status iso_model_render_chat(const iso_model *model, const iso_chat_input *i
   whole.eos_token = eos;
   whole.now = time(NULL);
   iso_status status =
-      bos && eos ? iso_chat_template_render(model->chat_template, &whole, out_text, out_length)
+      bos && eos ? iso_chat_template_render(iso_model_template_for(model, input->tools != NULL),
+                                            &whole, out_text, out_length)
                  : iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory for a prompt");
   free(bos);
   free(eos);

@@ -62,6 +62,7 @@ struct iso_model {
   uint32_t n_parameters;
   iso_tokenizer *tokenizer;
   iso_chat_template *chat_template;
+  iso_chat_template *tool_template; /* for conversations with tools; NULL: the other serves both */
   iso_special_texts *special_texts; /* where there is a template */
 };
 
@@ -70,6 +71,9 @@ uint64_t iso_model_weight_bytes(const iso_model *model);
 
 /* Of the tokenizer; NULL where there is no chat template. */
 const iso_special_texts *iso_model_get_special_texts(const iso_model *model);
+
+/* The template for conversations with or without tools; NULL where there is none. */
+const iso_chat_template *iso_model_template_for(const iso_model *model, bool has_tools);
 
 /* Renders a conversation with the model's chat template, which there must be: `input` says all but
  * the texts of special tokens and the time. As iso_chat_template_render() otherwise. */

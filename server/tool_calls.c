@@ -1,7 +1,7 @@
 #include "server/tool_calls.h"
 
 #include "core/json.h"
-#include "models/chat/chat_template.h"
+#include "models/model.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,7 +62,7 @@ static const char probe_tools[] =
     "\"parameters\":{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"string\"}}}}}]";
 
 const iso_tool_format *iso_tool_format_of(const iso_model *model) {
-  const iso_chat_template *chat = iso_model_get_chat_template(model);
+  const iso_chat_template *chat = iso_model_template_for(model, true);
   const iso_tool_format *found = NULL;
   cJSON *messages = NULL, *tools = NULL;
   char *text = NULL;

@@ -169,6 +169,23 @@ class Fields(unittest.TestCase):
         for i in special:
             self.assertEqual(attack.count(i), plain.count(i), "a tool's text made a special token")
 
+    def test_a_template_for_tools_alone(self):
+        """Some folders have two templates, one of which is called tool_use."""
+        body = {"messages": [{"role": "user", "content": "x"}]}
+        tools = [{"type": "function", "function": {"name": "f"}}]
+        templates = [{"name": "default", "template": "plain {{ messages[0].content }}"},
+                     {"name": "tool_use", "template": "<tool_call>{{ tools[0].function.name }} {{ messages[0].content }}"}]
+        with tempfile.TemporaryDirectory(prefix="isomer-test-") as folder:
+            isomer.run("synth", "tiny-llama", folder + "/tiny/", "--scheme", "f32")
+            config = pathlib.Path(folder, "tiny/tokenizer_config.json")
+            config.write_text(json.dumps(dict(json.loads(config.read_text()), chat_template=templates)))
+            with Server("-t", "1", model=folder + "/tiny/") as server:
+                for more, text in (({}, "plain x"), ({"tools": tools}, "<tool_call>f x")):
+                    ids = server.post("/tokenize", {**body, **more})["tokens"]
+                    self.assertEqual(server.post("/detokenize", {"tokens": ids})["prompt"], text)
+                self.assertIn("hermes", server.get("/info"))
+                server.post(CHAT, {**body, "tools": tools, "max_tokens": 1})
+
     def test_harmless_values_of_the_api(self):
         """What OpenAI's clients may send and what asks for nothing that is not there."""
         for body in ({"modalities": ["text"]}, {"modalities": None}, {"service_tier": "auto"}, {"service_tier": "default"}, {"store": False},
