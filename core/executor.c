@@ -401,13 +401,13 @@ void iso_executor_observe(iso_executor *executor, iso_executor_observer observer
   executor->observer_context = context;
 }
 
-iso_status iso_executor_clear_states(iso_executor *executor) {
+iso_status iso_executor_fill_states(iso_executor *executor, uint8_t byte) {
   const iso_plan *plan = executor->plan;
   for (uint32_t i = 0; i < plan->n_states; i++) {
     iso_open_device *open = executor->devices[plan->states[i].device].open;
     uint64_t bytes;
     ISO_TRY(state_bytes(plan, i, &bytes));
-    ISO_TRY(open->queue_table.fill(open->queue, executor->states[i], 0, bytes, 0));
+    ISO_TRY(open->queue_table.fill(open->queue, executor->states[i], 0, bytes, byte));
   }
   return ISO_OK;
 }

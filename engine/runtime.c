@@ -189,7 +189,7 @@ static iso_status load(iso_runtime *runtime) {
                                           &runtime->executor);
   iso_model_weights_release(&weights.inner);
   /* Whole caches are compared then, the rows that nothing wrote among them. */
-  return status == ISO_OK && options->keep_all ? iso_executor_clear_states(runtime->executor)
+  return status == ISO_OK && options->keep_all ? iso_executor_fill_states(runtime->executor, 0)
                                                : status;
 }
 

@@ -203,8 +203,9 @@ typedef void (*iso_executor_observer)(void *context, const iso_plan_step *step,
 ISO_API void iso_executor_observe(iso_executor *executor, iso_executor_observer observer,
                                   void *context);
 
-/* Fills all states with zero bytes, where whole states are compared. */
-ISO_MUST_CHECK ISO_API iso_status iso_executor_clear_states(iso_executor *executor);
+/* Fills all states with bytes of this value: zero where whole states are compared, 0xFF, which is no
+ * number in any type of them, where it must show that somebody reads what nobody wrote. */
+ISO_MUST_CHECK ISO_API iso_status iso_executor_fill_states(iso_executor *executor, uint8_t byte);
 /* Buffer and device of a state, for engines that move or clear pages. */
 ISO_API iso_buffer *iso_executor_state(iso_executor *executor, iso_value state,
                                        uint32_t *out_device);

@@ -230,7 +230,7 @@ static inline iso_status open_rig(rig *r, const char *const *specs, const int32_
   ISO_TRY(iso_plan_create(r->graph, &options, &r->plan));
   iso_weight_provider provider = provider_of(r->weights);
   ISO_TRY(iso_executor_create(r->plan, r->devices, &provider, NULL, &r->executor));
-  return iso_executor_clear_states(r->executor);
+  return iso_executor_fill_states(r->executor, 0);
 }
 
 static inline void close_rig(rig *r) {
