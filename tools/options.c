@@ -160,6 +160,7 @@ iso_status iso_options_parse(iso_command command, int argc, char **argv, iso_opt
     out_options->seed_given |= strcmp(row->long_name, "seed") == 0;
     out_options->device_given |= strcmp(row->long_name, "device") == 0;
     out_options->devices_given |= strcmp(row->long_name, "devices") == 0;
+    out_options->sequences_given |= strcmp(row->long_name, "sequences") == 0;
   }
   return ISO_OK;
 }

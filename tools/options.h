@@ -35,7 +35,7 @@ typedef struct iso_options {
 #undef ISO_FIELD_FLOAT
 #undef ISO_FIELD_FLAG
 #undef ISO_FIELD_LIST
-  bool seed_given, device_given, devices_given;
+  bool seed_given, device_given, devices_given, sequences_given;
   iso_option_list words; /* what is not an option, in order */
   int argc;              /* what was parsed; borrowed */
   char **argv;

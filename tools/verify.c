@@ -2,6 +2,7 @@
  * recorded trace, is the judge. Whoever the judge is, what it computed lies in a trace on disk
  * while the others run, so that one model at a time is in memory. */
 #include "tools/json_output.h"
+#include "tools/verify_beside.h"
 #include "tools/verify_compare.h"
 #include "tools/verify_report.h"
 
@@ -82,6 +83,9 @@ static iso_status limit(const iso_options *options, const iso_model *model, size
   if (prompt->max_rows > MOST_ROWS)
     return iso_fail(ISO_ERROR_LIMIT, "-b %d keeps too many values at once; at most %d",
                     prompt->max_rows, MOST_ROWS);
+  if (options->sequences > ISO_VERIFY_MOST_SEQUENCES)
+    return iso_fail(ISO_ERROR_LIMIT, "--sequences %lld: at most %d run beside each other here",
+                    (long long)options->sequences, ISO_VERIFY_MOST_SEQUENCES);
   return ISO_OK;
 }
 
@@ -126,6 +130,8 @@ static iso_status run_device(verification *v, const char *device, const char *pa
     options.split = NULL; /* the host that judges runs whole */
   iso_status status = iso_verify_run(v->model, &options, device, &v->prompt, &visitor);
   iso_verify_collector_finish(&collector);
+  if (status == ISO_OK && !iso_verify_is_reference(device))
+    status = iso_verify_run_beside(v->model, &options, device, &v->prompt, &result);
   if (status == ISO_OK)
     report(v, &result, others_follow);
   iso_verify_result_free(&result);

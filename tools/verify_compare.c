@@ -34,8 +34,7 @@ uint64_t iso_verify_fingerprint(const iso_model *model, const iso_adapter_list *
 
 /* ---- Values ---------------------------------------------------------------------------------- */
 
-/* Relative error of one row; infinite where either holds what is no number. */
-static double row_error(const float *got, const float *want, int64_t n) {
+double iso_verify_row_error(const float *got, const float *want, int64_t n) {
   double difference = 0, scale = 0;
   for (int64_t i = 0; i < n; i++) {
     double d = (double)got[i] - want[i];
@@ -51,7 +50,7 @@ static void compare(const iso_trace_value *judge, const float *rows, iso_verify_
   int64_t n = judge->info->n_columns;
   double sum = 0;
   for (int64_t r = 0; r < judge->info->n_rows; r++) {
-    double error = row_error(rows + r * n, judge->values + r * n, n);
+    double error = iso_verify_row_error(rows + r * n, judge->values + r * n, n);
     sum += error * error;
     entry->worst_row = fmax(entry->worst_row, error);
   }
@@ -69,14 +68,6 @@ static double log_sum_exp(const float *logits, int64_t n) {
   return largest + log(sum);
 }
 
-static int64_t likeliest(const float *logits, int64_t n) {
-  int64_t best = 0;
-  for (int64_t i = 1; i < n; i++)
-    if (logits[i] > logits[best])
-      best = i;
-  return best;
-}
-
 static void compare_logits(const iso_trace_value *judge, const float *rows,
                            iso_verify_result *result) {
   int64_t n = judge->info->n_columns;
@@ -89,7 +80,8 @@ static void compare_logits(const iso_trace_value *judge, const float *rows,
       divergence = isnan(divergence) ? INFINITY : 0;
     result->divergence_sum += divergence;
     result->divergence_worst = fmax(result->divergence_worst, divergence);
-    result->n_agree += likeliest(p, n) == likeliest(q, n);
+    result->n_agree +=
+        iso_verify_likeliest(p, (int32_t)n).token == iso_verify_likeliest(q, (int32_t)n).token;
     result->n_rows++;
   }
 }
@@ -170,6 +162,17 @@ static iso_status judge_value(iso_verify_collector *self, const iso_verify_value
   return ISO_OK;
 }
 
+static iso_status keep_last_row(iso_verify_result *result, const iso_verify_value *value) {
+  size_t n = (size_t)value->info.n_columns;
+  if (!result->last_logits)
+    result->last_logits = malloc(n * sizeof *result->last_logits);
+  if (!result->last_logits)
+    return iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory for a row of logits");
+  memcpy(result->last_logits, value->rows + (size_t)(value->info.n_rows - 1) * n,
+         n * sizeof *result->last_logits);
+  return ISO_OK;
+}
+
 static iso_status on_value(void *context, const iso_verify_value *value) {
   iso_verify_collector *self = context;
   iso_verify_entry entry = {
@@ -179,6 +182,8 @@ static iso_status on_value(void *context, const iso_verify_value *value) {
   memcpy(entry.kernel, value->info.kernel, sizeof entry.kernel);
   memcpy(entry.shapes, value->shapes, sizeof entry.shapes);
   self->result->rounding2 += value->info.rounding * value->info.rounding;
+  if (value->rows && strcmp(value->info.name, "logits") == 0)
+    ISO_TRY(keep_last_row(self->result, value));
   if (value->rows && self->judge)
     ISO_TRY(judge_value(self, value, &entry));
   if (value->rows && self->writer)
@@ -215,6 +220,7 @@ void iso_verify_collector_finish(iso_verify_collector *collector) {
 
 void iso_verify_result_free(iso_verify_result *result) {
   free(result->entries);
+  free(result->last_logits);
   *result = (iso_verify_result){0};
 }
 

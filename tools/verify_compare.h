@@ -29,6 +29,20 @@ typedef struct iso_verify_entry {
 #define ISO_VERIFY_ALLOWANCE 4.0
 #define ISO_VERIFY_MOST 0.25
 
+enum { ISO_VERIFY_PLACE = 160 };
+
+/* Sequences of one device beside each other, against each of them alone: see verify_beside.h. */
+typedef struct iso_verify_beside {
+  bool is_checked;
+  int32_t n_sequences, n_steps; /* steps with several of them */
+  int32_t shortest, longest;    /* prompts, in tokens */
+  int32_t n_rows, n_agree;      /* rows of logits, and those whose likeliest token is the same */
+  double error, tolerance;      /* of a row relative to the one alone: the largest, and the bound */
+  char worst[ISO_VERIFY_PLACE]; /* where that is */
+  int32_t n_wrong;              /* rows beyond it, or from which another token was drawn */
+  char detail[2 * ISO_VERIFY_PLACE]; /* of the first of them */
+} iso_verify_beside;
+
 typedef struct iso_verify_result {
   char device[80];
   char description[512];
@@ -45,6 +59,8 @@ typedef struct iso_verify_result {
   int32_t n_output, first_difference; /* -1: none */
   int32_t judge_token, token;         /* there */
   double judge_margin;                /* between the judge's two likeliest logits there */
+  float *last_logits;                 /* behind the prompt */
+  iso_verify_beside beside;
 } iso_verify_result;
 
 /* A run's receiver: collects entries and logits, compared with `judge` where that is not NULL, and
@@ -68,6 +84,9 @@ void iso_verify_result_free(iso_verify_result *result);
 /* The first value beyond its tolerance, and the first op that is wrong by itself; NULL: none. */
 const iso_verify_entry *iso_verify_first_beyond(const iso_verify_result *result);
 const iso_verify_entry *iso_verify_first_wrong(const iso_verify_result *result);
+
+/* Relative error of one row; infinite where either holds what is no number. */
+double iso_verify_row_error(const float *got, const float *want, int64_t n);
 
 /* FNV-1a of the names, shapes and schemes of a model's tensors, and the size of its adapters. */
 uint64_t iso_verify_fingerprint(const iso_model *model, const iso_adapter_list *adapters);

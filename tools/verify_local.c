@@ -342,9 +342,9 @@ static void choose_rows(const iso_op_arguments *arguments, int64_t rows[CHECKED_
 }
 
 /* Relative rounding of ops whose expectation has no deviation. Queries, keys and attention weights
- * may be rounded to the type of the cache; of f32 arithmetic a few units in the last place, and half
- * of one of the type that the output is stored in. */
-static double plain_rounding(const iso_op_arguments *arguments) {
+ * may be rounded to the type of the cache; of f32 arithmetic a few units in the last place, and
+ * half of one of the type that the output is stored in. */
+double iso_verify_storage_rounding(const iso_op_arguments *arguments) {
   static const double F32 = 0x1p-22;
   const iso_op_info *info = iso_op_get_info(arguments->op);
   double worst = fmax(F32, iso_case_last_place(arguments->outputs[0].scheme) / 2);
@@ -370,7 +370,8 @@ static void conclude(const iso_verify_launch *launch, const findings *found,
   out->is_checked = true;
   out->is_wrong = found->is_wrong;
   out->error = n > 0 ? sqrt(error / n) : 0;
-  out->rounding = fmax(n > 0 ? sqrt(rounding / n) : 0, plain_rounding(&launch->arguments));
+  out->rounding =
+      fmax(n > 0 ? sqrt(rounding / n) : 0, iso_verify_storage_rounding(&launch->arguments));
   if (found->is_wrong)
     snprintf(out->detail, sizeof out->detail,
              "%s in row %lld, column %lld is %.8g, the reference gives %.8g", found->operand,

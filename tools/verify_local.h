@@ -27,4 +27,8 @@ typedef struct iso_verify_local {
 ISO_MUST_CHECK iso_status iso_verify_check(const iso_verify_launch *launch, uint32_t n_threads,
                                            iso_verify_local *out_local);
 
+/* Relative rounding that storage types allow whatever the op computes: of f32 arithmetic, of what
+ * the output is stored in and, where a cache is read, of queries, keys and weights in its type. */
+double iso_verify_storage_rounding(const iso_op_arguments *arguments);
+
 #endif

@@ -194,6 +194,19 @@ static void print_logits(const iso_verify_result *result, const iso_model *model
     printf("%u values are not in the trace and were not compared\n", result->n_absent);
 }
 
+static void print_beside(const iso_verify_beside *beside) {
+  if (!beside->is_checked)
+    return;
+  printf(
+      "\nbeside each other: %d sequences with prompts of %d to %d tokens, in %d steps: logits are "
+      "%.2e at worst from those of each alone, tolerance %.2e; the likeliest token is the same in "
+      "%d of %d rows; the worst is of %s\n",
+      beside->n_sequences, beside->shortest, beside->longest, beside->n_steps, beside->error,
+      beside->tolerance, beside->n_agree, beside->n_rows, beside->worst);
+  if (beside->n_wrong > 0)
+    printf("%d rows are WRONG; the first is of %s\n", beside->n_wrong, beside->detail);
+}
+
 bool iso_verify_verdict(const iso_verify_result *result, const char *judge, char *out,
                         size_t capacity) {
   const iso_verify_entry *wrong = iso_verify_first_wrong(result);
@@ -211,6 +224,10 @@ bool iso_verify_verdict(const iso_verify_result *result, const char *judge, char
              "%s and %s disagree from %s on: the error is %.2e where rounding "
              "explains %.2e, though every op of %s agrees with the reference by itself: look at %s",
              result->device, judge, place, beyond->error, beyond->tolerance, result->device, judge);
+  } else if (result->beside.n_wrong > 0) {
+    snprintf(out, capacity,
+             "%s is wrong in steps as serving runs them, though every op by itself is right: %s",
+             result->device, result->beside.detail);
   } else if (result->has_judge) {
     snprintf(out, capacity, "%s agrees with %s within the rounding of the storage types",
              result->device, judge);
@@ -221,7 +238,7 @@ bool iso_verify_verdict(const iso_verify_result *result, const char *judge, char
                  : "%s is the reference",
              result->device);
   }
-  return !wrong && !beyond;
+  return !wrong && !beyond && result->beside.n_wrong == 0;
 }
 
 void iso_verify_print(const iso_verify_result *result, const iso_model *model, const char *judge) {
@@ -230,6 +247,7 @@ void iso_verify_print(const iso_verify_result *result, const iso_model *model, c
   print_layers(result);
   print_beyond(result);
   print_logits(result, model);
+  print_beside(&result->beside);
   print_ops(result);
   iso_verify_verdict(result, judge, verdict, sizeof verdict);
   printf("\n%s.\n", verdict);
@@ -298,6 +316,20 @@ static void add_logits(const iso_verify_result *result, cJSON *root) {
   add_number(greedy, "judge_margin", result->judge_margin);
 }
 
+static void add_beside(const iso_verify_beside *beside, cJSON *root) {
+  cJSON *object = cJSON_AddObjectToObject(root, "beside");
+  cJSON_AddNumberToObject(object, "sequences", beside->n_sequences);
+  cJSON_AddNumberToObject(object, "steps", beside->n_steps);
+  cJSON_AddNumberToObject(object, "rows", beside->n_rows);
+  cJSON_AddNumberToObject(object, "same_likeliest", beside->n_agree);
+  add_number(object, "error", beside->error);
+  add_number(object, "tolerance", beside->tolerance);
+  cJSON_AddStringToObject(object, "worst", beside->worst);
+  cJSON_AddNumberToObject(object, "wrong", beside->n_wrong);
+  if (beside->n_wrong > 0)
+    cJSON_AddStringToObject(object, "detail", beside->detail);
+}
+
 cJSON *iso_verify_json(const iso_verify_result *result, const char *judge) {
   cJSON *root = cJSON_CreateObject();
   char verdict[1024];
@@ -321,5 +353,7 @@ cJSON *iso_verify_json(const iso_verify_result *result, const char *judge) {
     cJSON_AddItemToArray(worst, entry_json(ops[i]));
   if (result->has_judge)
     add_logits(result, root);
+  if (result->beside.is_checked)
+    add_beside(&result->beside, root);
   return root;
 }

@@ -269,7 +269,7 @@ static iso_status examine_step(subject *s, int32_t first, int32_t n_tokens) {
 
 /* ---- The whole ------------------------------------------------------------------------------- */
 
-static iso_trace_output likeliest(const float *logits, int32_t n) {
+iso_trace_output iso_verify_likeliest(const float *logits, int32_t n) {
   int32_t best = 0;
   float next = -INFINITY;
   for (int32_t i = 1; i < n; i++)
@@ -290,7 +290,7 @@ static iso_status generate(subject *s, int32_t last_row) {
     return no_memory();
   iso_status status = ISO_OK;
   for (int32_t i = 0; i < n && status == ISO_OK; i++) {
-    output[i] = likeliest(iso_runtime_logits(s->runtime, last_row), vocabulary);
+    output[i] = iso_verify_likeliest(iso_runtime_logits(s->runtime, last_row), vocabulary);
     last_row = 0;
     if (i + 1 < n)
       status = run_rows(s, &output[i].token, s->prompt->n_tokens + i, 1);
@@ -364,6 +364,10 @@ static void dismiss(subject *s) {
   iso_runtime_destroy(s->runtime);
 }
 
+bool iso_verify_is_reference(const char *device) {
+  return strcmp(device, "host") == 0 || strcmp(device, "host:0") == 0;
+}
+
 iso_status iso_verify_run(const iso_model *model, const iso_options *options, const char *device,
                           const iso_verify_prompt *prompt, const iso_verify_visitor *visitor) {
   long n_cpus = sysconf(_SC_NPROCESSORS_ONLN);
@@ -373,7 +377,7 @@ iso_status iso_verify_run(const iso_model *model, const iso_options *options, co
                .n_threads = options->threads > 0 ? (uint32_t)options->threads
                             : n_cpus > 0         ? (uint32_t)n_cpus
                                                  : 1,
-               .is_reference = strcmp(device, "host") == 0 || strcmp(device, "host:0") == 0};
+               .is_reference = iso_verify_is_reference(device)};
   iso_status status = prepare(&s, model, options);
   if (status == ISO_OK)
     status = examine(&s);

@@ -42,4 +42,9 @@ ISO_MUST_CHECK iso_status iso_verify_run(const iso_model *model, const iso_optio
                                          const char *device, const iso_verify_prompt *prompt,
                                          const iso_verify_visitor *visitor);
 
+/* Whether the device is the host backend, which is the reference. */
+bool iso_verify_is_reference(const char *device);
+/* The likeliest token of a row of logits, the first among equals, and how far the next is. */
+iso_trace_output iso_verify_likeliest(const float *logits, int32_t n);
+
 #endif

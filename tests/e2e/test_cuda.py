@@ -1,8 +1,10 @@
-"""The CUDA plug-in loads everywhere and says in one line why there is no device."""
+"""The CUDA plug-in loads everywhere and says in one line why there is no device. Where there is one,
+sequences beside each other get from it what each gets alone."""
 import ctypes
 import os
 import subprocess
 import sys
+import tempfile
 
 tool = sys.argv[1]
 library = os.path.join(os.path.dirname(tool), "libisomer-cuda.so")
@@ -35,3 +37,12 @@ if "none:" in rows[0]:
     reason = rows[0].split("none: ")[1]
     assert asked.returncode != 0 and reason in asked.stderr, (asked.returncode, asked.stderr)
     assert len(asked.stderr.strip().splitlines()) == 1, asked.stderr
+else:
+    os.environ["ISOMER_BACKEND_PATH"] = os.path.dirname(library)
+    with tempfile.TemporaryDirectory() as folder:
+        model = os.path.join(folder, "model.gguf")
+        assert run("synth", "tiny-llama", model, "--scheme", "q4_0").returncode == 0
+        for cache in ("bf16", "q8_0"):
+            done = run("verify", model, "--devices", "cuda:0", "--kv-type", cache, "--sequences", "48")
+            assert done.returncode == 0, done.stdout + done.stderr
+            assert "beside each other: 48 sequences" in done.stdout, done.stdout

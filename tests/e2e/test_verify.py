@@ -44,6 +44,9 @@ class Agreement(unittest.TestCase):
                                 (1e-6 if tiles else 1e-7) if integers else 1e-8)
                 self.assertNotIn("first_difference", cpu["greedy"])
                 self.assertGreater(cpu["greedy"]["tokens"], 0)
+                beside = cpu["beside"]
+                self.assertGreater(beside["steps"], 20)
+                self.assertEqual((beside["wrong"], beside["same_likeliest"]), (0, beside["rows"]))
                 worst = max(row["worst_op"]["op_error"] for row in cpu["layers"])
                 self.assertLess(worst, (3e-4 if tiles else 1e-4) if integers else 1e-5)
 
@@ -115,6 +118,42 @@ class WrongKernel(unittest.TestCase):
     def test_as_the_only_device(self):
         found = verify(LLAMA, "--devices", "wrong", wrong="rms_norm:3:7", code=1)
         self.assertEqual({row["layer"] for row in found["devices"][0]["wrong"]}, {1})
+
+    def test_beside_others(self):
+        """Right for one sequence, wrong for several in a step: no op shows that."""
+        found = verify(LLAMA, "--devices", "host,wrong", wrong="paged_attention+", code=1)
+        host, device = found["devices"]
+        self.assertNotIn("beside", host)
+        self.assertEqual(device["wrong"], [])
+        self.assertNotIn("first_beyond", device)
+        self.assertGreater(device["beside"]["wrong"], 0)
+        self.assertGreater(device["beside"]["error"], device["beside"]["tolerance"])
+        self.assertRegex(device["verdict"], r"^wrong is wrong in steps as serving runs them.*"
+                         r": sequence \d+ at position \d+, .* in a step of \d+ sequences and \d+ rows")
+        environment = dict(os.environ, ISOMER_BACKEND_PATH=PLUGINS, ISOMER_WRONG="paged_attention+")
+        done = isomer.run("verify", LLAMA, "--devices", "wrong", code=1, env=environment)
+        self.assertRegex(done.stdout, r"(?m)^\d+ rows are WRONG; the first is of sequence ")
+
+    def test_alone_where_nobody_looks(self):
+        """The 40 tokens of the prompt are in one step then, and before in two."""
+        device = verify(LLAMA, "--devices", "wrong", "-n", 1, wrong="rms_norm=40", code=1)["devices"][0]
+        self.assertEqual(device["wrong"], [])
+        self.assertRegex(device["verdict"], r": the prompt alone: logits are .* from those of the steps")
+
+    def test_how_many_beside(self):
+        for n in (2, 48):
+            beside = verify(LLAMA, "--devices", "cpu", "--sequences", n)["devices"][0]["beside"]
+            self.assertEqual((beside["sequences"], beside["wrong"]), (n, 0))
+        self.assertNotIn("beside", verify(LLAMA, "--devices", "cpu", "--sequences", 1)["devices"][0])
+        done = isomer.run("verify", LLAMA, "--devices", "cpu", "--sequences", 129, code=1)
+        self.assertIn("at most 128", done.stderr)
+
+    def test_beside_others_while_steps_overlap(self):
+        late = os.path.join(os.path.dirname(isomer.BINARY), "late_plugin")
+        done = isomer.run("verify", LLAMA, "--devices", "late", "--json",
+                          env=dict(os.environ, ISOMER_BACKEND_PATH=late))
+        found = json.loads(done.stdout)
+        self.assertEqual(found["devices"][0]["beside"]["error"], 0)
 
     def test_text(self):
         environment = dict(os.environ, ISOMER_BACKEND_PATH=PLUGINS, ISOMER_WRONG="rms_norm:3:7")

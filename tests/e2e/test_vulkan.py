@@ -71,7 +71,7 @@ def check_tier(test, tier, *schemes):
             run("quantize", os.path.join(MODELS, "llama-gguf", "model.gguf"), path,
                 "--scheme", scheme)
             done = run("verify", path, "--devices", "host,vulkan:0", "--json",
-                       ISOMER_VULKAN_TIER=tier)
+                       "--sequences", 1, ISOMER_VULKAN_TIER=tier)
             device = json.loads(done.stdout)["devices"][1]
             test.assertTrue(device["agrees"], device["verdict"])
 
@@ -186,7 +186,7 @@ class Models(unittest.TestCase):
         for name in ("llama-gguf/model.gguf", "mistral-window", "gemma3"):
             with self.subTest(name):
                 done = run("verify", os.path.join(MODELS, name), "--devices", "cpu,vulkan:0",
-                           "-n", "100", "-t", "2", "--json")
+                           "-n", "100", "-t", "2", "--json", "--sequences", 1)
                 greedy = json.loads(done.stdout)["devices"][1]["greedy"]
                 self.assertNotIn("first_difference", greedy)
                 self.assertGreater(greedy["tokens"], 64)
@@ -199,7 +199,9 @@ class Models(unittest.TestCase):
             elif not os.path.isdir(path) or name.startswith("__"):
                 continue
             with self.subTest(name):
-                done = run("verify", path, "--devices", "cpu,vulkan:0", "-t", 2, "--json")
+                beside = 1 if name.startswith("quantized") else 4
+                done = run("verify", path, "--devices", "cpu,vulkan:0", "-t", 2, "--json",
+                           "--sequences", beside)
                 device = json.loads(done.stdout)["devices"][1]
                 self.assertTrue(device["agrees"], device["verdict"])
                 self.assertNotIn("first_difference", device["greedy"])
@@ -219,7 +221,7 @@ class Models(unittest.TestCase):
             with open(second, "w") as out:
                 json.dump(manifest, out)
             done = isomer.run("verify", os.path.join(MODELS, "llama-gguf", "model.gguf"),
-                              "--device", "vulkan:0,vulkan:1", "--json",
+                              "--device", "vulkan:0,vulkan:1", "--json", "--sequences", "4",
                               env=dict(environment(), VK_ICD_FILENAMES=f"{DRIVERS[0]}:{second}"))
             self.assertNotRegex(done.stdout + done.stderr, r"VUID|Validation (Error|Warning)")
             device = json.loads(done.stdout)["devices"][1]

@@ -1,19 +1,26 @@
 /* The host backend with one op that is off by a hundredth, for tests of `isomer conform` and
  * `isomer verify`. The environment variable ISOMER_WRONG says which: "rms_norm" is wrong whenever
  * it runs, "rms_norm:3:7" in launch 3 of every 7, counted from 0, so that with 7 norms a step of
- * the model it is the fourth of them. Every other op is the reference. */
+ * the model it is the fourth of them, "rms_norm=40" of 40 rows alone, and "paged_attention+" only
+ * where sequences are beside each other. Every other op is the reference. */
 #include <isomer/reference.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static bool is_wrong_now(iso_op op) {
+static bool is_wrong_now(const iso_op_arguments *arguments) {
   static unsigned launches;
   char name[32];
   unsigned index = 0, period = 1;
   const char *wrong = getenv("ISOMER_WRONG");
-  return wrong && sscanf(wrong, "%31[a-z_]:%u:%u", name, &index, &period) >= 1 &&
-         strcmp(iso_op_get_info(op)->name, name) == 0 && launches++ % period == index;
+  if (!wrong || sscanf(wrong, "%31[a-z_]:%u:%u", name, &index, &period) < 1 ||
+      strcmp(iso_op_get_info(arguments->op)->name, name) != 0)
+    return false;
+  if (wrong[strlen(name)] == '=')
+    return arguments->inputs[0].dims[0] == atoi(wrong + strlen(name) + 1);
+  if (wrong[strlen(name)] == '+')
+    return arguments->inputs[3].dims[0] > 1; /* rows of the block table */
+  return launches++ % period == index;
 }
 
 /* Rows of f32 only; what is written into a cache is all of its rows. */
@@ -28,7 +35,7 @@ static void damage(const iso_tensor *tensor, float *values) {
 static iso_status run_wrongly(const iso_op_arguments *arguments, const void *const *inputs,
                               void *const *outputs) {
   ISO_TRY(iso_reference_run(arguments, inputs, outputs));
-  if (is_wrong_now(arguments->op))
+  if (is_wrong_now(arguments))
     damage(&arguments->outputs[0], outputs[0]);
   return ISO_OK;
 }
