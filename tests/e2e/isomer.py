@@ -18,6 +18,7 @@ if len(sys.argv) > 1 and os.access(sys.argv[1], os.X_OK):
 else:
     BINARY = os.environ.get("ISOMER_BIN", "")
 SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+MODELS = os.path.join(SOURCE, "tests", "golden", "models")
 
 
 def run(*arguments, code=0, **options):
@@ -35,6 +36,16 @@ def run(*arguments, code=0, **options):
 def run_json(*arguments):
     """Runs the command with --json and returns what it printed."""
     return json.loads(run(*arguments, "--json").stdout)
+
+
+def golden_models():
+    """The name and the path of each small model, a folder or a GGUF file, that has golden vectors."""
+    for name in sorted(os.listdir(MODELS)):
+        path = os.path.join(MODELS, name)
+        if name.endswith("-gguf"):
+            yield name, os.path.join(path, "model.gguf")
+        elif os.path.isdir(path) and not name.startswith("__"):
+            yield name, path
 
 
 def need_model(variable):

@@ -7,7 +7,7 @@ import unittest
 
 import isomer
 
-MODELS = os.path.join(isomer.SOURCE, "tests", "golden", "models")
+MODELS = isomer.MODELS
 LLAMA = os.path.join(MODELS, "llama")  # 3 layers; 2 norms and 7 matrix products in each
 PLUGINS = os.path.join(os.path.dirname(isomer.BINARY), "wrong_plugin")
 
@@ -23,12 +23,7 @@ def verify(*arguments, code=0, wrong=None, **variables):
 
 class Agreement(unittest.TestCase):
     def test_every_architecture(self):
-        for name in sorted(os.listdir(MODELS)):
-            path = os.path.join(MODELS, name)
-            if name.endswith("-gguf"):
-                path = os.path.join(path, "model.gguf")
-            elif not os.path.isdir(path) or name.startswith("__"):
-                continue
+        for name, path in isomer.golden_models():
             with self.subTest(name):
                 found = verify(path, "--devices", "host,cpu")
                 host, cpu = found["devices"]

@@ -13,7 +13,7 @@ import unittest
 import isomer
 
 FOLDER = os.path.join(isomer.SOURCE, "backends", "vulkan")
-MODELS = os.path.join(isomer.SOURCE, "tests", "golden", "models")
+MODELS = isomer.MODELS
 PLUGINS = os.path.dirname(isomer.BINARY)
 DRIVERS = glob.glob("/usr/share/vulkan/icd.d/lvp_icd*.json")
 LAYERS = glob.glob("/usr/share/vulkan/explicit_layer.d/VkLayer_khronos_validation.json")
@@ -192,12 +192,7 @@ class Models(unittest.TestCase):
                 self.assertGreater(greedy["tokens"], 64)
 
     def test_every_architecture(self):
-        for name in sorted(os.listdir(MODELS)):
-            path = os.path.join(MODELS, name)
-            if name.endswith("-gguf"):
-                path = os.path.join(path, "model.gguf")
-            elif not os.path.isdir(path) or name.startswith("__"):
-                continue
+        for name, path in isomer.golden_models():
             with self.subTest(name):
                 beside = 1 if name.startswith("quantized") else 4
                 done = run("verify", path, "--devices", "cpu,vulkan:0", "-t", 2, "--json",
