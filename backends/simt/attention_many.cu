@@ -17,16 +17,6 @@ template <int Dim> struct shape {
   static constexpr int bytes = 2 * stage_bytes;
 };
 
-template <typename V> __device__ __forceinline__ uint32_t pack(float a, float b) {
-  if constexpr (__is_same(V, simt_bf16)) {
-    __nv_bfloat162 pair = __floats2bfloat162_rn(a, b);
-    return *(uint32_t *)&pair;
-  } else {
-    __half2 pair = __floats2half2_rn(a, b);
-    return *(uint32_t *)&pair;
-  }
-}
-
 __device__ __forceinline__ void load_matrices(uint32_t (&out)[4], const void *shared) {
 #if MMA_HAS_UNIT
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
@@ -39,8 +29,9 @@ __device__ __forceinline__ void load_matrices(uint32_t (&out)[4], const void *sh
 /* The queries of this subgroup's rows as left operands; scale[i] undoes what row g + 8 i was
  * multiplied by to fit f16. */
 template <typename V, int Dim>
-__device__ __forceinline__ void load_queries(const attention_operands &o, const uint8_t *const *rows,
-                                             int t, uint32_t (&out)[Dim / 16][4], float *scale) {
+__device__ __forceinline__ void load_queries(const attention_operands &o,
+                                             const uint8_t *const *rows, int t,
+                                             uint32_t (&out)[Dim / 16][4], float *scale) {
 #pragma unroll
   for (int half = 0; half < 2; half++) {
     float up = 1;
@@ -59,8 +50,8 @@ __device__ __forceinline__ void load_queries(const attention_operands &o, const 
 #pragma unroll
       for (int part = 0; part < 2; part++) {
         int column = 16 * k + 8 * part + 2 * t;
-        out[k][half + 2 * part] = pack<V>(simt_load(o.q.scheme, rows[half], column) * up,
-                                          simt_load(o.q.scheme, rows[half], column + 1) * up);
+        out[k][half + 2 * part] = mma_pack<V>(simt_load(o.q.scheme, rows[half], column) * up,
+                                              simt_load(o.q.scheme, rows[half], column + 1) * up);
       }
   }
 }
@@ -190,16 +181,16 @@ __global__ void __launch_bounds__(WARPS * 32, Dim > 128 ? 1 : 3)
         result[d][i] *= shrink[i / 2];
 #pragma unroll
     for (int n = 0; n < P / 16; n++) {
-      const uint32_t weights[4] = {pack<V>(scores[2 * n][0], scores[2 * n][1]),
-                                   pack<V>(scores[2 * n][2], scores[2 * n][3]),
-                                   pack<V>(scores[2 * n + 1][0], scores[2 * n + 1][1]),
-                                   pack<V>(scores[2 * n + 1][2], scores[2 * n + 1][3])};
+      const uint32_t weights[4] = {mma_pack<V>(scores[2 * n][0], scores[2 * n][1]),
+                                   mma_pack<V>(scores[2 * n][2], scores[2 * n][3]),
+                                   mma_pack<V>(scores[2 * n + 1][0], scores[2 * n + 1][1]),
+                                   mma_pack<V>(scores[2 * n + 1][2], scores[2 * n + 1][3])};
 #pragma unroll
       for (int d = 0; d < Dim / 16; d++) {
         uint32_t right[4];
-        mma_load_transposed(right, values + attention_rows<Dim>::at(
-                                                16 * n + lane / 8 % 2 * 8 + lane % 8,
-                                                2 * d + lane / 16));
+        mma_load_transposed(right,
+                            values + attention_rows<Dim>::at(16 * n + lane / 8 % 2 * 8 + lane % 8,
+                                                             2 * d + lane / 16));
         mma_add<V>(result[2 * d], weights, right[0], right[1]);
         mma_add<V>(result[2 * d + 1], weights, right[2], right[3]);
       }
@@ -222,7 +213,8 @@ __global__ void __launch_bounds__(WARPS * 32, Dim > 128 ? 1 : 3)
 }
 
 /* Rows of no sequence become zero. A subgroup a token. */
-__global__ void __launch_bounds__(128) attention_clear(const __grid_constant__ attention_operands o) {
+__global__ void __launch_bounds__(128)
+    attention_clear(const __grid_constant__ attention_operands o) {
   int token = (int)blockIdx.x * 4 + (int)threadIdx.x / 32, lane = threadIdx.x % 32;
   simt_begin();
   if (token >= o.n_tokens)
@@ -283,9 +275,8 @@ template <typename V> iso_status launch_typed(iso_queue *queue, const iso_op_arg
 }
 
 iso_status launch(iso_queue *queue, const iso_op_arguments *arguments) {
-  return arguments->inputs[1].scheme == ISO_SCHEME_F16
-             ? launch_typed<simt_f16>(queue, arguments)
-             : launch_typed<simt_bf16>(queue, arguments);
+  return arguments->inputs[1].scheme == ISO_SCHEME_F16 ? launch_typed<simt_f16>(queue, arguments)
+                                                       : launch_typed<simt_bf16>(queue, arguments);
 }
 
 const iso_kernel records[] = {
