@@ -131,6 +131,22 @@ template <typename W, int Planes> struct matmul_few_floats {
     }
   }
 
+  /* Block b of packed weights as left operands, of its two halves. */
+  template <typename Codes>
+  static __device__ __forceinline__ void read_block(const uint8_t *ring, const Codes &codes,
+                                                    int lane, int b, uint32_t (&left)[2][4]) {
+    uint32_t words[4];
+    W::base_words(ring, lane, b, words);
+#pragma unroll
+    for (int p = 0; p < 4; p++)
+#pragma unroll
+      for (int r = 0; r < 2; r++)
+        if constexpr (float8)
+          left[p / 2][p % 2 * 2 + r] = mma_e4m3_pair(words[r * 2 + p / 2] >> p % 2 * 16);
+        else
+          left[p / 2][p % 2 * 2 + r] = W::pair(words, codes, b, r, p);
+  }
+
   /* A unit is a group, whose scale multiplies the sum of all of its blocks. */
   static __device__ __forceinline__ void add_float8(const uint8_t *ring, const uint8_t *row,
                                                     int lane, float (&unit_sums)[4]) {
@@ -139,13 +155,8 @@ template <typename W, int Planes> struct matmul_few_floats {
     float sums[2][4] = {}; /* of blocks by turns, which need not wait for each other */
 #pragma unroll
     for (int b = 0; b < W::blocks; b++) {
-      uint32_t words[4], left[2][4];
-      W::base_words(ring, lane, b, words);
-#pragma unroll
-      for (int p = 0; p < 4; p++)
-#pragma unroll
-        for (int r = 0; r < 2; r++)
-          left[p / 2][p % 2 * 2 + r] = mma_e4m3_pair(words[r * 2 + p / 2] >> p % 2 * 16);
+      uint32_t left[2][4];
+      read_block(ring, codes, lane, b, left);
 #pragma unroll
       for (int plane = 0; plane < Planes; plane++) {
         uint4 x = *(const uint4 *)(row + b * block_bytes + plane * 64);
@@ -168,13 +179,8 @@ template <typename W, int Planes> struct matmul_few_floats {
     W::open(ring, lane, &codes);
 #pragma unroll
     for (int b = 0; b < W::blocks; b++) {
-      uint32_t words[4], left[2][4];
-      W::base_words(ring, lane, b, words);
-#pragma unroll
-      for (int p = 0; p < 4; p++)
-#pragma unroll
-        for (int r = 0; r < 2; r++)
-          left[p / 2][p % 2 * 2 + r] = W::pair(words, codes, b, r, p);
+      uint32_t left[2][4];
+      read_block(ring, codes, lane, b, left);
       uint4 x[Planes];
 #pragma unroll
       for (int plane = 0; plane < Planes; plane++)
