@@ -247,12 +247,9 @@ iso_refusal check(const iso_device *device, const iso_op_arguments *arguments,
     *out_detail = "made for cuBLASLt on compute capability 9.0";
     return ISO_REFUSED_DEVICE;
   }
-  const iso_matmul_attributes *attributes = (const iso_matmul_attributes *)arguments->attributes;
-  if (attributes->operand_bits != 8 || attributes->operand_neighbours < 128) {
-    *out_detail = "rounds x to 8 bits with a scale for 128, which was not asked for";
-    return ISO_REFUSED_ATTRIBUTE;
-  }
-  iso_refusal refusal = matmul_check_rows(device, arguments, out_detail);
+  iso_refusal refusal = matmul_check_rounding(arguments, out_detail);
+  if (refusal == ISO_ACCEPTED)
+    refusal = matmul_check_rows(device, arguments, out_detail);
   if (refusal != ISO_ACCEPTED)
     return refusal;
   const iso_tensor &y = arguments->outputs[0];

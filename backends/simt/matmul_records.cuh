@@ -33,6 +33,16 @@ static inline iso_refusal matmul_check_rows(const iso_device *device,
   return ISO_ACCEPTED;
 }
 
+/* Of records that round x to 8 bits with a scale for 128 columns. */
+static inline iso_refusal matmul_check_rounding(const iso_op_arguments *arguments,
+                                                const char **out_detail) {
+  const iso_matmul_attributes *attributes = (const iso_matmul_attributes *)arguments->attributes;
+  if (attributes->operand_bits == 8 && attributes->operand_neighbours >= 128)
+    return ISO_ACCEPTED;
+  *out_detail = "rounds x to 8 bits with a scale for 128, which was not asked for";
+  return ISO_REFUSED_ATTRIBUTE;
+}
+
 static inline int64_t matmul_rows(const iso_op_arguments *arguments) {
   const iso_tensor &y = arguments->outputs[0];
   int64_t n_rows = 1;

@@ -9,12 +9,8 @@ static_assert((int)EIGHT_SLAB == (int)MANY_COLUMNS, "a grid holds as many rows a
 
 iso_refusal check(const iso_device *device, const iso_op_arguments *arguments,
                   const char **out_detail) {
-  const iso_matmul_attributes *attributes = (const iso_matmul_attributes *)arguments->attributes;
-  if (attributes->operand_bits != 8 || attributes->operand_neighbours < 128) {
-    *out_detail = "rounds x to 8 bits with a scale for 128, which was not asked for";
-    return ISO_REFUSED_ATTRIBUTE;
-  }
-  return matmul_many_check(device, arguments, out_detail);
+  iso_refusal refusal = matmul_check_rounding(arguments, out_detail);
+  return refusal != ISO_ACCEPTED ? refusal : matmul_many_check(device, arguments, out_detail);
 }
 
 uint64_t workspace(const iso_device *, const iso_op_arguments *arguments) {
