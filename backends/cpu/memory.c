@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -33,9 +34,26 @@ uint64_t iso_cpu_memory_total(void) {
   return group < machine ? group : machine;
 }
 
+/* What a limit of the process (ulimit -v, as batch systems set it) leaves. */
+static uint64_t address_space_free(void) {
+  struct rlimit limit;
+  unsigned long long pages = 0;
+  if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
+    return UINT64_MAX;
+  FILE *file = fopen("/proc/self/statm", "re");
+  bool is_read = file && fscanf(file, "%llu", &pages) == 1;
+  if (file)
+    fclose(file);
+  uint64_t used = pages * (uint64_t)sysconf(_SC_PAGESIZE);
+  return !is_read ? UINT64_MAX : limit.rlim_cur > used ? limit.rlim_cur - used : 0;
+}
+
 uint64_t iso_cpu_memory_free(void) {
-  uint64_t available = read_meminfo("MemAvailable:"), group = iso_cpu_group_memory_free();
-  return group < available ? group : available;
+  uint64_t available = read_meminfo("MemAvailable:");
+  const uint64_t limits[] = {iso_cpu_group_memory_free(), address_space_free()};
+  for (size_t i = 0; i < sizeof limits / sizeof *limits; i++)
+    available = limits[i] < available ? limits[i] : available;
+  return available;
 }
 
 /* ---- Buffers -------------------------------------------------------------------------------- */

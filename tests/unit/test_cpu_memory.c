@@ -6,6 +6,8 @@
 
 #include <pthread.h>
 #include <stdio.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 static cpu_test_device device;
 
@@ -96,6 +98,25 @@ static void too_much_is_refused_with_sizes(void **state) {
   }
 }
 
+/* A limit of the process counts as less memory, and is no failure to allocate what is free. */
+static void a_limit_of_the_process_is_memory_that_is_not_free(void **state) {
+  (void)state;
+  struct rlimit before, limit;
+  unsigned long long pages = 0;
+  FILE *file = fopen("/proc/self/statm", "r");
+  assert_non_null(file);
+  assert_int_equal(fscanf(file, "%llu", &pages), 1);
+  fclose(file);
+  assert_int_equal(getrlimit(RLIMIT_AS, &before), 0);
+  limit = before;
+  limit.rlim_cur = pages * (rlim_t)sysconf(_SC_PAGESIZE) + (64 << 20);
+  assert_int_equal(setrlimit(RLIMIT_AS, &limit), 0);
+  uint64_t bytes = iso_cpu_memory_free();
+  assert_int_equal(setrlimit(RLIMIT_AS, &before), 0);
+  assert_in_range(bytes, 60 << 20, 64 << 20);
+  assert_true(iso_cpu_memory_free() > bytes);
+}
+
 static void imported_memory_is_used_in_place(void **state) {
   (void)state;
   static const uint8_t bytes[100] = {7};
@@ -121,6 +142,7 @@ int main(void) {
       cmocka_unit_test(buffers_lie_apart),
       cmocka_unit_test(threads_allocate_at_once),
       cmocka_unit_test(too_much_is_refused_with_sizes),
+      cmocka_unit_test(a_limit_of_the_process_is_memory_that_is_not_free),
       cmocka_unit_test(imported_memory_is_used_in_place),
   };
   return cmocka_run_group_tests(tests, open_device, close_device);
