@@ -170,7 +170,8 @@ static void note_prompt_logprobs(iso_engine *engine, const engine_sequence *sequ
 }
 
 /* Pooled as the model says, and of length 1. */
-static void add_embedding(iso_engine *engine, const engine_sequence *sequence, bool is_last) {
+static iso_status add_embedding(iso_engine *engine, const engine_sequence *sequence,
+                                bool is_last) {
   engine_request *request = sequence->request;
   const iso_model_config *config = iso_model_get_config(engine->model);
   int32_t width = config->hidden_size, n_rows = sequence->rows.n;
@@ -181,12 +182,16 @@ static void add_embedding(iso_engine *engine, const engine_sequence *sequence, b
       request->embedding[i] += (double)row[i];
   }
   if (!is_last)
-    return;
+    return ISO_OK;
   double square = 0;
   for (int32_t i = 0; i < width; i++)
     square += request->embedding[i] * request->embedding[i];
   for (int32_t i = 0; i < width; i++)
     request->pooled[i] = (float)(square > 0 ? request->embedding[i] / sqrt(square) : 0);
+  return isfinite(square) ? ISO_OK
+                          : iso_fail(ISO_ERROR_INTERNAL,
+                                     "the model gave hidden states that are no numbers; run "
+                                     "`isomer verify` to find the op that went wrong");
 }
 
 /* The prompt is in the cache: all choices go on from there. */
@@ -215,7 +220,7 @@ static iso_status handle(iso_engine *engine, engine_sequence *sequence) {
   if (request->asked.prompt_logprobs && !request->is_prompt_done)
     note_prompt_logprobs(engine, sequence);
   if (request->asked.embed)
-    add_embedding(engine, sequence, is_last);
+    ISO_TRY(add_embedding(engine, sequence, is_last));
   sequence->n_cached += sequence->rows.n - sequence->rows.n_drafts;
   iso_sequence_offer_pages(engine, sequence);
   if (!is_last)

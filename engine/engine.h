@@ -365,6 +365,8 @@ void iso_sampler_place(iso_engine *engine, engine_sequence *sequence);
  * `ahead` tokens after the next one. Without penalties and bias. */
 void iso_sampler_set_row(iso_runtime *runtime, const engine_sequence *sequence, int32_t row,
                          int32_t ahead);
+/* Fails where there is no token (-1): a row without a finite logit. */
+ISO_MUST_CHECK iso_status iso_sampler_check(int32_t token);
 /* The token that the device drew from logit row `row` of the step. */
 ISO_MUST_CHECK iso_status iso_sampler_take(const iso_engine *engine, int32_t row,
                                            int32_t *out_token);

@@ -69,7 +69,7 @@ static void read_parameters(const iso_sampling *sampling,
   memcpy(out_parameters, parameters, sizeof parameters);
 }
 
-static iso_status check_token(int32_t token) {
+iso_status iso_sampler_check(int32_t token) {
   return token >= 0 ? ISO_OK
                     : iso_fail(ISO_ERROR_INTERNAL,
                                "the model gave no finite logit; run `isomer verify` to find the op "
@@ -109,7 +109,7 @@ iso_status iso_sampler_draw(const iso_engine *engine, engine_sampler *sampler,
   if (*out_token < 0 && allowed && sequence->request->asked.n_logit_bias > 0)
     return iso_fail(ISO_ERROR_INVALID_ARGUMENT,
                     "logit_bias forbids every token that the grammar allows");
-  return check_token(*out_token);
+  return iso_sampler_check(*out_token);
 }
 
 /* ---- Windows ------------------------------------------------------------------------------- */
@@ -194,7 +194,7 @@ void iso_sampler_place(iso_engine *engine, engine_sequence *sequence) {
 
 iso_status iso_sampler_take(const iso_engine *engine, int32_t row, int32_t *out_token) {
   *out_token = iso_runtime_token(engine->runtime, row);
-  return check_token(*out_token);
+  return iso_sampler_check(*out_token);
 }
 
 double iso_log_sum_exp(const float *logits, int32_t n) {

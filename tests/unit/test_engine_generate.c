@@ -199,6 +199,35 @@ static void test_embedding_in_whole_steps(void **state) {
   iso_engine_destroy(engine);
 }
 
+/* Weights that are no numbers give no answer of any kind, in place of an empty or a wrong one. */
+static void test_no_numbers(void **state) {
+  (void)state;
+  iso_model *broken = open_case_model();
+  const iso_file_tensor *norm = iso_model_find_tensor(broken, "output_norm.weight");
+  for (uint32_t i = 0; i < broken->n_parameters; i++)
+    for (int64_t k = 0; broken->parameters[i].tensor == norm && k < norm->dims[0]; k++)
+      broken->parameters[i].values[k] = NAN;
+  iso_engine_options options = case_options();
+  options.runtime.devices = "cpu"; /* the reference's ops, which "late" runs, refuse token -1 */
+  iso_engine *engine = make_engine(broken, &options);
+  static collected out;
+  int32_t tokens[10];
+  fill_prompt(tokens, 10, 4);
+  iso_request requests[4];
+  for (int i = 0; i < 4; i++)
+    requests[i] = case_request(tokens, 10, 4);
+  requests[1].sampling.temperature = 1;
+  requests[2].beam_width = 2;
+  requests[3].embed = true;
+  for (int i = 0; i < 4; i++) {
+    generate(engine, requests[i], &out);
+    if (out.status != ISO_ERROR_INTERNAL)
+      fail_msg("request %d: %s", i, iso_status_name(out.status));
+  }
+  iso_engine_destroy(engine);
+  iso_model_close(broken);
+}
+
 /* ---- Text ---------------------------------------------------------------------------------- */
 
 /* The whole text of tokens, decoded at once. */
@@ -461,6 +490,7 @@ int main(void) {
       cmocka_unit_test(test_prompt_logprobs),
       cmocka_unit_test(test_embedding),
       cmocka_unit_test(test_pooling),
+      cmocka_unit_test(test_no_numbers),
       cmocka_unit_test(test_embedding_in_whole_steps),
       cmocka_unit_test(test_text_is_whole),
       cmocka_unit_test(test_stop_strings),
