@@ -72,6 +72,9 @@ static iso_status score_window(scorer *self) {
     ISO_TRY(iso_runtime_step(self->runtime, &rows, 1));
     if (scored)
       score_rows(self, position, count);
+    if (!isfinite(self->loss))
+      return iso_fail(ISO_ERROR_INTERNAL, "the model gave probabilities that are no numbers; run "
+                                          "`isomer verify` to find the op that went wrong");
     position += count;
   }
   return ISO_OK;

@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import stat
+import struct
 import subprocess
 import tempfile
 import time
@@ -62,6 +63,19 @@ class OddInputs(unittest.TestCase):
         self.refused(run("inspect", "/dev/zero"), "regular file")
         self.refused(run("inspect", ""), "model's path is empty")
         self.refused(run("inspect", "-m", ""), "model's path is empty")
+
+    def test_weights_that_are_no_numbers(self):
+        """In place of text without sense and scores that are no scores."""
+        path = os.path.join(self.folder, "nan.gguf")
+        with open(tiny_model(), "rb") as whole:
+            data = bytearray(whole.read())
+        middle = len(data) // 2 // 32 * 32  # inside of a matrix
+        data[middle:middle + 2400] = struct.pack("<f", float("nan")) * 600
+        with open(path, "wb") as file:
+            file.write(data)
+        for command, *rest in (("run", "-p", "a", "-n", "4", "--temp", "0"), ("run", "-p", "a", "-n", "4", "--raw"),
+                               ("perplexity", "-f", __file__)):
+            self.refused(run(command, path, *rest, "-c", "128"), "isomer verify")
 
     def test_names_that_are_not_utf8(self):
         path = os.path.join(os.fsencode(self.folder), b"m\xff\xfe.gguf")
