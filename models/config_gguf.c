@@ -164,9 +164,27 @@ static void copy_name(iso_model *model) {
            (int)(name.length < 127 ? name.length : 127), name.data);
 }
 
+/* What GGUF files hold beside models. */
+static iso_status check_type(const iso_model *model) {
+  static const struct {
+    const char *type, *sentence;
+  } others[] = {
+      {"adapter", "a LoRA adapter; give the model that it is for, and this with --lora"},
+      {"mmproj", "the part of a model that sees images, which is not supported; give the other part"},
+      {"imatrix", "an importance matrix; give the model that it was made for"},
+  };
+  iso_text_view type = {"", 0};
+  ISO_TRY(iso_gguf_get_optional_string(model->gguf, "general.type", &type));
+  for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+    if (iso_text_view_equals(type, others[i].type))
+      return iso_fail(ISO_ERROR_UNSUPPORTED, "this is %s", others[i].sentence);
+  return ISO_OK;
+}
+
 iso_status iso_config_read_gguf(iso_model *model) {
   iso_model_config *config = &model->config;
   iso_text_view name;
+  ISO_TRY(check_type(model));
   ISO_TRY(iso_gguf_get_string(model->gguf, "general.architecture", &name));
   snprintf(config->architecture, sizeof config->architecture, "%.*s",
            (int)(name.length < 31 ? name.length : 31), name.data);

@@ -29,11 +29,11 @@ static iso_status read_object(const iso_hf_folder *folder, const char *name, boo
   char *path = NULL;
   ISO_TRY(find_file(folder, name, &path));
   if (!path)
-    return required
-               ? iso_fail(ISO_ERROR_NOT_FOUND, "%s has no %s: a Hugging Face model folder needs it; a GGUF file is "
-                          "given by its own path",
-                          folder->path, name)
-               : ISO_OK;
+    return required ? iso_fail(ISO_ERROR_NOT_FOUND,
+                               "%s has no %s: a Hugging Face model folder needs it; a GGUF file is "
+                               "given by its own path",
+                               folder->path, name)
+                    : ISO_OK;
   iso_status status = iso_json_read_file(path, MAX_CONFIG_BYTES, MAX_CONFIG_DEPTH, out_object);
   if (status == ISO_OK && !cJSON_IsObject(*out_object))
     status = iso_fail(ISO_ERROR_CORRUPT_DATA, "%s must hold a JSON object", path);
@@ -127,10 +127,25 @@ static iso_status read_templates(iso_hf_folder *folder) {
   return iso_fail_context(status, "%s/tokenizer_config.json", folder->path);
 }
 
+/* A PEFT folder has no model in it. */
+static iso_status check_no_adapter(const iso_hf_folder *folder) {
+  char *config = NULL, *adapter = NULL;
+  ISO_TRY(find_file(folder, "config.json", &config));
+  iso_status status = config ? ISO_OK : find_file(folder, "adapter_config.json", &adapter);
+  if (status == ISO_OK && adapter)
+    status = iso_fail(ISO_ERROR_UNSUPPORTED,
+                      "%s is a LoRA adapter; give the model that it is for, and this with --lora",
+                      folder->path);
+  free(config);
+  free(adapter);
+  return status;
+}
+
 static iso_status fill(iso_hf_folder *folder, bool need_tokenizer) {
   struct stat facts;
   if (stat(folder->path, &facts) != 0 || !S_ISDIR(facts.st_mode))
     return iso_fail(ISO_ERROR_NOT_FOUND, "%s is not a directory", folder->path);
+  ISO_TRY(check_no_adapter(folder));
   ISO_TRY(read_object(folder, "config.json", true, &folder->config));
   ISO_TRY(read_object(folder, "generation_config.json", false, &folder->generation_config));
   ISO_TRY(read_object(folder, "tokenizer_config.json", false, &folder->tokenizer_config));
@@ -144,8 +159,7 @@ static iso_status fill(iso_hf_folder *folder, bool need_tokenizer) {
   return open_weights(folder);
 }
 
-iso_status iso_hf_folder_open(const char *path, bool need_tokenizer,
-                              iso_hf_folder **out_folder) {
+iso_status iso_hf_folder_open(const char *path, bool need_tokenizer, iso_hf_folder **out_folder) {
   *out_folder = NULL;
   iso_hf_folder *folder = calloc(1, sizeof *folder);
   if (!folder || !(folder->path = strdup(path))) {

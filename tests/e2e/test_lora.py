@@ -12,6 +12,7 @@ import isomer
 import serving
 
 RANK = 4
+ADAPTERS = os.path.join(isomer.SOURCE, "tests/golden/adapters")
 
 
 def write_adapter(folder, seed):
@@ -108,6 +109,8 @@ class Lora(unittest.TestCase):
         for code, words, arguments in (
                 (2, "takes one adapter", ["run", self.model, "-p", "x", *self.both]),
                 (2, "takes one adapter", ["verify", self.model, *self.both]),
+                (1, "a LoRA adapter; give the model", ["inspect", os.path.join(ADAPTERS, "llama")]),
+                (1, "a LoRA adapter; give the model", ["inspect", os.path.join(ADAPTERS, "llama.gguf")]),
                 (1, "no such file", ["run", self.model, "-p", "x", "--lora", "/nowhere"]),
                 (2, "two adapters", ["batch", self.model, "-", "--lora", red, "--lora", red]),
                 (2, "as the model is", ["serve", self.model, "--lora", f"tiny={red}"])):
