@@ -52,6 +52,7 @@ static const iso_model_config hf_defaults = {
     .n_kv_heads = 4,
     .head_dim = 256,
     .context_length = 131072,
+    .sliding_window = 4096,
     .rope = {.theta = 1e6f},
     .attention_scale = 0.0625f, /* query_pre_attn_scalar 256 */
 };

@@ -76,6 +76,7 @@ static void test_gemma3_defaults(void **state) {
                   " \"head_dim\": \"absent\", \"vocab_size\": \"absent\","
                   " \"max_position_embeddings\": \"absent\", \"query_pre_attn_scalar\": \"absent\","
                   " \"rope_parameters\": \"absent\", \"layer_types\": \"absent\","
+                  " \"sliding_window\": \"absent\","
                   " \"rope_scaling\": {\"factor\": 8.0, \"rope_type\": \"linear\"}}",
                   &model));
   const iso_model_config *config = iso_model_get_config(model);
@@ -84,6 +85,7 @@ static void test_gemma3_defaults(void **state) {
   assert_int_equal(config->head_dim, 256);
   assert_int_equal(config->context_length, 131072);
   assert_int_equal(config->window_pattern, 6);
+  assert_int_equal(config->sliding_window, 4096);
   assert_true(config->rope.theta == 1e6f && config->local_rope.theta == 1e4f);
   assert_true(config->rope.scaling == ISO_ROPE_SCALING_LINEAR && config->rope.factor == 8.0f);
   assert_int_equal(config->local_rope.scaling, ISO_ROPE_SCALING_NONE);
