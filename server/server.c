@@ -30,7 +30,8 @@ static void on_refused(void *context, iso_exchange *exchange, int status, const 
                {408, "request_timeout"},
                {413, "body_too_large"},
                {431, "headers_too_large"},
-               {503, "overloaded"}};
+               {503, "overloaded"},
+               {505, "version_not_supported"}};
   const char *code = "bad_request";
   iso_api_error refusal;
   for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)

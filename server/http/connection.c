@@ -273,6 +273,8 @@ static int on_headers_complete(http_parser *parser) {
   const char *id = iso_http_header(x, "X-Request-Id");
   if (id && is_plain_word(id))
     snprintf(x->id, sizeof x->id, "%s", id);
+  if (parser->http_major > 1)
+    return refuse(c, 505, "HTTP/1.1 and 1.0 are spoken here; a proxy can speak others");
   if (parser->method == HTTP_CONNECT)
     return refuse(c, 405, "CONNECT is for proxies");
   if (take_host(c, x) != 0 || take_target(c, x) != 0)

@@ -45,6 +45,7 @@ class Protocol(unittest.TestCase):
 
     def test_malformed_requests(self):
         for text, status in ((b"nonsense\r\n\r\n", 400), (b"GET / HTTP/9.9x\r\n\r\n", 400),
+                             (b"GET / HTTP/2.0\r\nHost: localhost\r\n\r\n", 505),
                              (b"GET /\x01 HTTP/1.1\r\nHost: localhost\r\n\r\n", 400), (b"\x16\x03\x01\x02\x00\x01", 400),
                              (b"GET / HTTP/1.1\r\nHost: localhost\r\nA: " + b"x" * 40000 + b"\r\n\r\n", 431),
                              (b"GET /" + b"x" * 40000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", 431),
