@@ -125,6 +125,48 @@ static iso_status apply_config(const cJSON *config, bool slow, iso_vocabulary *v
   return status == ISO_OK ? apply_affixes(config, slow, v) : status;
 }
 
+/* Whether a value names a token: "text", {"content": "text"}, or an array or object of such. */
+static bool names_token(const cJSON *value, const char *text) {
+  if (cJSON_IsString(value))
+    return strcmp(value->valuestring, text) == 0;
+  for (const cJSON *item = value ? value->child : NULL; item; item = item->next)
+    if (names_token(item, text))
+      return true;
+  return false;
+}
+
+/* {"text": id, ...} as a list of added tokens. */
+static iso_status list_added_tokens(const cJSON *tokens, const cJSON *special, iso_vocabulary *v) {
+  cJSON *list = cJSON_CreateArray();
+  bool fine = list && cJSON_IsObject(tokens);
+  for (const cJSON *item = tokens->child; item && fine; item = item->next) {
+    cJSON *token = cJSON_CreateObject();
+    cJSON_AddItemToArray(list, token);
+    cJSON_AddItemToObject(token, "id", cJSON_Duplicate(item, true));
+    cJSON_AddStringToObject(token, "content", item->string);
+    fine = cJSON_AddBoolToObject(token, "special", names_token(special, item->string)) != NULL;
+  }
+  iso_status status = fine ? iso_json_read_added_tokens(list, v)
+                           : iso_fail(ISO_ERROR_CORRUPT_DATA, "this is no object of tokens");
+  cJSON_Delete(list);
+  return status;
+}
+
+/* added_tokens.json, in which older folders have what was added to a tokenizer.model. */
+static iso_status apply_added_tokens(const char *folder, iso_vocabulary *v) {
+  cJSON *tokens = NULL, *special = NULL;
+  ISO_TRY(read_optional_json(folder, "added_tokens.json", &tokens));
+  if (!tokens)
+    return ISO_OK;
+  iso_status status = read_optional_json(folder, "special_tokens_map.json", &special);
+  if (status == ISO_OK)
+    status =
+        iso_fail_context(list_added_tokens(tokens, special, v), "%s/added_tokens.json", folder);
+  cJSON_Delete(tokens);
+  cJSON_Delete(special);
+  return status;
+}
+
 /* eos_token_id: a number or a list of them. */
 static iso_status apply_end_ids(const cJSON *config, iso_vocabulary *v) {
   const cJSON *eos = cJSON_GetObjectItemCaseSensitive(config, "eos_token_id");
@@ -139,6 +181,8 @@ static iso_status apply_end_ids(const cJSON *config, iso_vocabulary *v) {
 
 static iso_status apply_files(const char *folder, bool slow, iso_vocabulary *v) {
   cJSON *config;
+  if (slow)
+    ISO_TRY(apply_added_tokens(folder, v));
   ISO_TRY(read_optional_json(folder, "tokenizer_config.json", &config));
   iso_status status = apply_config(config, slow, v);
   cJSON_Delete(config);

@@ -393,6 +393,46 @@ static void test_folder(void **state) {
   rmdir(folder);
 }
 
+/* Tokens added to a tokenizer.model, as older folders list them. */
+static void test_added_tokens_of_a_model(void **state) {
+  (void)state;
+  const char *folder = TEST_BINARY_DIR "/test_tokenizer_added";
+  mkdir(folder, 0777);
+  iso_tokenizer *t;
+  remove_file(folder, "tokenizer.model");
+  assert_int_equal(symlink(TEST_SOURCE_DIR "/tests/golden/tokenizer/spm_bpe/tokenizer.model",
+                           TEST_BINARY_DIR "/test_tokenizer_added/tokenizer.model"),
+                   0);
+  assert_ok(iso_tokenizer_create_from_folder(folder, &t));
+  int32_t count = iso_tokenizer_vocabulary_size(t);
+  iso_tokenizer_destroy(t);
+  char text[128];
+  snprintf(text, sizeof text, "{\"<|a|>\": %d, \"<|b|>\": %d}", count + 1, count);
+  write_file(folder, "added_tokens.json", text);
+  write_file(folder, "special_tokens_map.json",
+             "{\"additional_special_tokens\":[{\"content\":\"<|a|>\"}],\"bos_token\":\"<s>\"}");
+  assert_ok(iso_tokenizer_create_from_folder(folder, &t));
+  iso_ids ids = encode(t, "<|a|><|b|>", 10, ISO_TOKENIZE_PARSE_SPECIAL);
+  assert_int_equal(ids.length, 2);
+  assert_int_equal(ids.data[0], count + 1);
+  assert_int_equal(ids.data[1], count);
+  free(ids.data);
+  ids = encode(t, "<|a|><|b|>", 10, 0); /* special ones are text then */
+  assert_true(ids.length > 2);
+  assert_int_equal(ids.data[ids.length - 1], count);
+  free(ids.data);
+  iso_tokenizer_destroy(t);
+  write_file(folder, "added_tokens.json", "[\"<|a|>\"]");
+  assert_refused(iso_tokenizer_create_from_folder(folder, &t), ISO_ERROR_CORRUPT_DATA,
+                 "added_tokens.json");
+  write_file(folder, "added_tokens.json", "{\"<|a|>\": \"x\"}");
+  assert_refused(iso_tokenizer_create_from_folder(folder, &t), ISO_ERROR_CORRUPT_DATA, "id");
+  remove_file(folder, "tokenizer.model");
+  remove_file(folder, "added_tokens.json");
+  remove_file(folder, "special_tokens_map.json");
+  rmdir(folder);
+}
+
 /* A map from one byte to the second byte of a replacement, or from the first byte of two. */
 static void put_mapping(uint8_t *units, uint8_t key, uint8_t value) {
   const uint32_t unit = key | 0x100u | 1u << 10;
@@ -477,6 +517,7 @@ int main(void) {
       cmocka_unit_test(test_charsmap_keeps_code_points_whole),
       cmocka_unit_test(test_symbols_are_text),
       cmocka_unit_test(test_sentencepiece_refusals),
+      cmocka_unit_test(test_added_tokens_of_a_model),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
