@@ -68,42 +68,64 @@ DEFINE_PEAK(int16_avx2, "avx2", __m256i, _mm256_setzero_si256(), INT16_AVX2, 32)
 DEFINE_PEAK(int8_avx512, "avx512f,avx512vnni", __m512i, _mm512_setzero_si512(), INT8_AVX512, 128)
 DEFINE_PEAK(bf16_avx512, "avx512f,avx512bf16", __m512, _mm512_setzero_ps(), BF16_AVX512, 64)
 
-/* Six tiles of sums, full ones. */
-#define EACH_SUM(DO)                                                                               \
-  DO(0);                                                                                           \
-  DO(1);                                                                                           \
-  DO(2);                                                                                           \
-  DO(3);                                                                                           \
-  DO(4);                                                                                           \
-  DO(5)
-#define ZERO_SUM(sum) _tile_zero(sum)
-#define ADD_INT8(sum) _tile_dpbssd(sum, 6, 7)
-#define ADD_BF16(sum) _tile_dpbf16ps(sum, 6, 7)
+/* Full tiles. */
+__attribute__((target("amx-tile"))) static void begin_tiles(void) {
+  struct {
+    uint8_t palette, start_row, reserved[14];
+    uint16_t row_bytes[16];
+    uint8_t rows[16];
+  } config = {.palette = 1};
+  for (int i = 0; i < 8; i++) {
+    config.row_bytes[i] = 64;
+    config.rows[i] = 16;
+  }
+  __asm__ volatile("" ::"r"(&config) : "memory");
+  _tile_loadconfig(&config);
+}
+
+/* Six tiles of sums. */
+#define ADD_TILES(add)                                                                             \
+  add(0, 6, 7);                                                                                    \
+  add(1, 6, 7);                                                                                    \
+  add(2, 6, 7);                                                                                    \
+  add(3, 6, 7);                                                                                    \
+  add(4, 6, 7);                                                                                    \
+  add(5, 6, 7)
 #define DEFINE_TILES(name, features, add, operations)                                              \
   __attribute__((target(features))) static double name(const uint8_t *data, uint64_t bytes) {      \
     (void)data, (void)bytes;                                                                       \
-    struct {                                                                                       \
-      uint8_t palette, start_row, reserved[14];                                                    \
-      uint16_t row_bytes[16];                                                                      \
-      uint8_t rows[16];                                                                            \
-    } config = {.palette = 1};                                                                     \
-    for (int i = 0; i < 8; i++) {                                                                  \
-      config.row_bytes[i] = 64;                                                                    \
-      config.rows[i] = 16;                                                                         \
-    }                                                                                              \
-    __asm__ volatile("" ::"r"(&config) : "memory");                                                \
-    _tile_loadconfig(&config);                                                                     \
-    EACH_SUM(ZERO_SUM);                                                                            \
-    _tile_zero(6);                                                                                 \
-    _tile_zero(7);                                                                                 \
+    begin_tiles();                                                                                 \
     for (int n = 0; n < STEPS / 10; n++) {                                                         \
-      EACH_SUM(add);                                                                               \
+      ADD_TILES(add);                                                                              \
     }                                                                                              \
     _tile_release();                                                                               \
     return (double)(operations)*16 * 16 * 6 * (STEPS / 10);                                        \
   }
-DEFINE_TILES(int8_amx, "amx-tile,amx-int8", ADD_INT8, 128)
-DEFINE_TILES(bf16_amx, "amx-tile,amx-bf16", ADD_BF16, 64)
+DEFINE_TILES(int8_amx, "amx-tile,amx-int8", _tile_dpbssd, 128)
+DEFINE_TILES(bf16_amx, "amx-tile,amx-bf16", _tile_dpbf16ps, 64)
+
+/* Four of sums, of operands from the first-level cache: half of that or less while another guest of
+ * the machine has the other half of a core. */
+#define LOAD_AND_ADD(sum, add)                                                                     \
+  _tile_loadd(5, data + at + (sum)*TILE, 64);                                                      \
+  add(sum, 4, 5)
+#define TILE 1024
+#define DEFINE_LOADED_TILES(name, features, add, operations)                                       \
+  __attribute__((target(features))) static double name(const uint8_t *data, uint64_t bytes) {      \
+    (void)bytes;                                                                                   \
+    begin_tiles();                                                                                 \
+    for (int n = 0, at = 0; n < STEPS / 10; n++, at = (at + 4 * TILE) % (16 * TILE)) {             \
+      _tile_loadd(4, data + 16 * TILE + at / 4, 64);                                               \
+      LOAD_AND_ADD(0, add);                                                                        \
+      LOAD_AND_ADD(1, add);                                                                        \
+      LOAD_AND_ADD(2, add);                                                                        \
+      LOAD_AND_ADD(3, add);                                                                        \
+    }                                                                                              \
+    _tile_release();                                                                               \
+    return (double)(operations)*16 * 16 * 4 * (STEPS / 10);                                        \
+  }
+DEFINE_LOADED_TILES(int8_amx_loads, "amx-tile,amx-int8", _tile_dpbssd, 128)
+DEFINE_LOADED_TILES(bf16_amx_loads, "amx-tile,amx-bf16", _tile_dpbf16ps, 64)
 #endif
 
 /* ---- Limits --------------------------------------------------------------------------------- */
@@ -131,8 +153,12 @@ static const limit limits[] = {
      ISO_CPU_HAS_AVX512F | ISO_CPU_HAS_AVX512_VNNI, int8_avx512},
     {"bf16_amx", "bf16 tdpbf16ps, AMX", REGISTERS, ISO_CPU_HAS_AMX_TILE | ISO_CPU_HAS_AMX_BF16,
      bf16_amx},
+    {"bf16_amx_loads", "bf16 tdpbf16ps and loads, AMX", REGISTERS,
+     ISO_CPU_HAS_AMX_TILE | ISO_CPU_HAS_AMX_BF16, bf16_amx_loads},
     {"int8_amx", "int8 tdpbssd, AMX", REGISTERS, ISO_CPU_HAS_AMX_TILE | ISO_CPU_HAS_AMX_INT8,
      int8_amx},
+    {"int8_amx_loads", "int8 tdpbssd and loads, AMX", REGISTERS,
+     ISO_CPU_HAS_AMX_TILE | ISO_CPU_HAS_AMX_INT8, int8_amx_loads},
 #endif
 };
 
