@@ -135,6 +135,12 @@ static bool names_token(const cJSON *value, const char *text) {
   return false;
 }
 
+/* "<|...|>" marks turns, listed as special or not: what a user writes must not become one. */
+static bool is_marker(const char *text) {
+  size_t length = strlen(text);
+  return length > 4 && strncmp(text, "<|", 2) == 0 && strcmp(text + length - 2, "|>") == 0;
+}
+
 /* {"text": id, ...} as a list of added tokens. */
 static iso_status list_added_tokens(const cJSON *tokens, const cJSON *special, iso_vocabulary *v) {
   cJSON *list = cJSON_CreateArray();
@@ -144,7 +150,8 @@ static iso_status list_added_tokens(const cJSON *tokens, const cJSON *special, i
     cJSON_AddItemToArray(list, token);
     cJSON_AddItemToObject(token, "id", cJSON_Duplicate(item, true));
     cJSON_AddStringToObject(token, "content", item->string);
-    fine = cJSON_AddBoolToObject(token, "special", names_token(special, item->string)) != NULL;
+    bool is_special = is_marker(item->string) || names_token(special, item->string);
+    fine = cJSON_AddBoolToObject(token, "special", is_special) != NULL;
   }
   iso_status status = fine ? iso_json_read_added_tokens(list, v)
                            : iso_fail(ISO_ERROR_CORRUPT_DATA, "this is no object of tokens");

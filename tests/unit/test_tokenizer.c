@@ -407,18 +407,22 @@ static void test_added_tokens_of_a_model(void **state) {
   int32_t count = iso_tokenizer_vocabulary_size(t);
   iso_tokenizer_destroy(t);
   char text[128];
-  snprintf(text, sizeof text, "{\"<|a|>\": %d, \"<|b|>\": %d}", count + 1, count);
+  snprintf(text, sizeof text, "{\"<|a|>\": %d, \"[b]\": %d, \"[c]\": %d}", count + 1, count,
+           count + 2);
   write_file(folder, "added_tokens.json", text);
   write_file(folder, "special_tokens_map.json",
-             "{\"additional_special_tokens\":[{\"content\":\"<|a|>\"}],\"bos_token\":\"<s>\"}");
+             "{\"additional_special_tokens\":[{\"content\":\"[c]\"}],\"bos_token\":\"<s>\"}");
   assert_ok(iso_tokenizer_create_from_folder(folder, &t));
-  iso_ids ids = encode(t, "<|a|><|b|>", 10, ISO_TOKENIZE_PARSE_SPECIAL);
-  assert_int_equal(ids.length, 2);
+  iso_ids ids = encode(t, "<|a|>[c][b]", 11, ISO_TOKENIZE_PARSE_SPECIAL);
+  assert_int_equal(ids.length, 3);
   assert_int_equal(ids.data[0], count + 1);
-  assert_int_equal(ids.data[1], count);
+  assert_int_equal(ids.data[1], count + 2);
+  assert_int_equal(ids.data[2], count);
   free(ids.data);
-  ids = encode(t, "<|a|><|b|>", 10, 0); /* special ones are text then */
-  assert_true(ids.length > 2);
+  ids = encode(t, "<|a|>[c][b]", 11, 0); /* special ones are text then */
+  assert_true(ids.length > 3);
+  for (size_t i = 0; i + 1 < ids.length; i++)
+    assert_true(ids.data[i] < count);
   assert_int_equal(ids.data[ids.length - 1], count);
   free(ids.data);
   iso_tokenizer_destroy(t);
