@@ -14,9 +14,30 @@ static const struct {
 #undef ISO_END_TOKEN
 };
 
+/* Tokens that begin a turn and are nothing else, special even where the file forgot to say so: else
+ * what a user writes becomes one, or a template's is spelled in letters. */
+static const char *const turn_tokens[] = {"<|im_start|>",                             /* ChatML */
+                                          "<|start_header_id|>", "<|end_header_id|>", /* Llama 3 */
+                                          "<start_of_turn>",                          /* Gemma */
+                                          "<|system|>",          "<|user|>",
+                                          "<|assistant|>"}; /* Phi, Zephyr */
+
 static int compare_ids(const void *a, const void *b) {
   int32_t left = *(const int32_t *)a, right = *(const int32_t *)b;
   return left < right ? -1 : left > right;
+}
+
+static void make_control(iso_token *token) {
+  token->type = ISO_TOKEN_CONTROL;
+  token->flags |= ISO_TOKEN_ADDED | ISO_TOKEN_SPECIAL;
+}
+
+static void find_turn_tokens(iso_tokenizer *t) {
+  for (size_t i = 0; i < sizeof turn_tokens / sizeof *turn_tokens; i++) {
+    int32_t id = iso_index_find(&t->by_text, turn_tokens[i], strlen(turn_tokens[i]));
+    if (id >= 0)
+      make_control(&t->vocabulary.tokens[id]);
+  }
 }
 
 static iso_status find_end_tokens(iso_tokenizer *t) {
@@ -30,10 +51,8 @@ static iso_status find_end_tokens(iso_tokenizer *t) {
     if (id < 0)
       continue;
     iso_token *token = &v->tokens[id];
-    if (end_tokens[i].unmistakable) {
-      token->type = ISO_TOKEN_CONTROL;
-      token->flags |= ISO_TOKEN_ADDED | ISO_TOKEN_SPECIAL;
-    }
+    if (end_tokens[i].unmistakable)
+      make_control(token);
     if (token->flags & ISO_TOKEN_SPECIAL)
       ISO_TRY(iso_ids_push(&t->end_ids, id));
   }
@@ -235,6 +254,7 @@ static iso_status build(iso_tokenizer *t) {
   iso_vocabulary *v = &t->vocabulary;
   ISO_TRY(check_tokens(v));
   ISO_TRY(iso_vocabulary_index(v, true, &t->by_text));
+  find_turn_tokens(t);
   ISO_TRY(find_end_tokens(t));
   for (size_t i = 0; i < v->pretokenizer_count; i++)
     t->byte_level = t->byte_level || v->pretokenizers[i].kind == ISO_PRETOKENIZER_BYTE_LEVEL;

@@ -324,7 +324,7 @@ static void test_types_and_ends(void **state) {
     int32_t type;
   } tokens[] = {{"a", 1},          {"b", 1},        {"ab", 1},      {"</s>", 1},
                 {"<|im_end|>", 1}, {"<tool>", 4},   {"<|bos|>", 3}, {"<|eot|>", 3},
-                {"[PAD8]", 5},     {"\xC4\xA0", 1}, {"<EOT>", 3}};
+                {"[PAD8]", 5},     {"\xC4\xA0", 1}, {"<EOT>", 3},   {"<|im_start|>", 4}};
   iso_vocabulary v;
   iso_vocabulary_init(&v);
   for (size_t i = 0; i < sizeof tokens / sizeof *tokens; i++)
@@ -348,6 +348,7 @@ static void test_types_and_ends(void **state) {
   assert_int_equal(count, sizeof ends / sizeof *ends);
   assert_memory_equal(found, ends, sizeof ends);
   assert_true(iso_tokenizer_is_control(t, 4));
+  assert_true(iso_tokenizer_is_control(t, 11));
   assert_false(iso_tokenizer_is_control(t, 5));
   assert_false(iso_tokenizer_is_end(t, 3));
   assert_false(iso_tokenizer_is_end(t, -1));
