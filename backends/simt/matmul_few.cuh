@@ -448,7 +448,7 @@ __device__ __forceinline__ void matmul_few_block(const matmul_few_arguments &a,
       matmul_few_make_one(a, weights, partial, made);
     else
       for (int n = 0; n < n_rows; n++)
-        matmul_few_make_row(a, n, weights, partial, made + n * x_stride);
+        matmul_few_make_row(a, first_row + n, weights, partial, made + n * x_stride);
     x = made;
   }
 
