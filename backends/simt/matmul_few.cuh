@@ -19,7 +19,11 @@ enum {
   /* Units that a subgroup has on their way, and their bytes: rows of x come behind them. */
   MATMUL_FEW_LEAST_DEPTH = 2,
   MATMUL_FEW_MOST_DEPTH = 4,
+  MATMUL_FEW_FLOAT8_DEPTH = 3,
   MATMUL_FEW_RING_BYTES = 5120,
+  /* As if a block had these many threads: then one of 128 threads and 168 registers each, as that
+   * of attention_one() is, runs beside it. */
+  MATMUL_FEW_THREADS_WITH_ROOM = 768,
   /* Of eight columns a thread, where a launch makes its rows: 16 subgroups, 8,192 columns. */
   MATMUL_FEW_NORM_VECTORS = 2
 };
@@ -226,9 +230,10 @@ template <typename W, int Tiles, int Planes> struct matmul_few_shared {
   typedef matmul_few_way<W, Planes> way;
   static constexpr int partial_row = Tiles * 16 + 4; /* floats */
   static constexpr int ring_units = MATMUL_FEW_RING_BYTES / W::unit_bytes;
-  static constexpr int depth = ring_units < MATMUL_FEW_LEAST_DEPTH  ? MATMUL_FEW_LEAST_DEPTH
-                               : ring_units > MATMUL_FEW_MOST_DEPTH ? MATMUL_FEW_MOST_DEPTH
-                                                                    : ring_units;
+  static constexpr int depth = W::float8                             ? MATMUL_FEW_FLOAT8_DEPTH
+                               : ring_units < MATMUL_FEW_LEAST_DEPTH ? MATMUL_FEW_LEAST_DEPTH
+                               : ring_units > MATMUL_FEW_MOST_DEPTH  ? MATMUL_FEW_MOST_DEPTH
+                                                                     : ring_units;
   static constexpr __host__ __device__ int stage_bytes(int n_rows) {
     return way::table_bytes + n_rows * way::row_bytes;
   }
@@ -507,9 +512,14 @@ __device__ __forceinline__ void matmul_few_block(const matmul_few_arguments &a,
   mma_copy_wait<0>();
 }
 
+/* Threads for which the registers of a multiprocessor must do. */
+template <typename W, bool One> constexpr int matmul_few_threads() {
+  return One && W::float8 ? MATMUL_FEW_THREADS_WITH_ROOM : MATMUL_FEW_SUBGROUPS * 32;
+}
+
 /* Grid: blocks that take turns at groups of Tiles tiles; slabs of rows of x. */
 template <typename W, int Tiles, int Planes, bool One>
-__global__ void __launch_bounds__(MATMUL_FEW_SUBGROUPS * 32, 1)
+__global__ void __launch_bounds__((matmul_few_threads<W, One>()), 1)
     matmul_few(const __grid_constant__ matmul_few_arguments a) {
   matmul_few_block<W, Tiles, Planes, One>(
       a, {(int)blockIdx.x, a.first_groups[a.n_parts], (int)gridDim.x});
