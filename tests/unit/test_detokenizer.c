@@ -1,22 +1,14 @@
 /* Decoding as ids arrive: whole code points only, and the same text as all at once. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
+#include "check.h"
+
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "models/tokenizer/tokenizer.h"
 
 #define FFFD "\xEF\xBF\xBD"
-
-#define assert_ok(expression)                                                                      \
-  do {                                                                                             \
-    if ((expression) != ISO_OK)                                                                    \
-      fail_msg("%s: %s", #expression, iso_status_message());                                       \
-  } while (0)
 
 enum { SPECIAL = 256, SPACED, SPACES, WORD, TOKEN_COUNT };
 
@@ -28,18 +20,18 @@ static iso_tokenizer *make(bool dummy_prefix, bool remove_extra_whitespace) {
   for (int byte = 0; byte < 256; byte++) {
     char name[8];
     snprintf(name, sizeof name, "<0x%02X>", (unsigned)byte);
-    assert_ok(iso_vocabulary_add(&v, name, 6, ISO_TOKEN_BYTE, 0));
+    CHECK(iso_vocabulary_add(&v, name, 6, ISO_TOKEN_BYTE, 0));
   }
-  assert_ok(iso_vocabulary_add(&v, "<s>", 3, ISO_TOKEN_CONTROL, 0));
+  CHECK(iso_vocabulary_add(&v, "<s>", 3, ISO_TOKEN_CONTROL, 0));
   v.tokens[SPECIAL].flags = ISO_TOKEN_ADDED | ISO_TOKEN_SPECIAL;
-  assert_ok(iso_vocabulary_add(&v, "\xE2\x96\x81hi", 5, ISO_TOKEN_NORMAL, 0));
-  assert_ok(iso_vocabulary_add(&v, "\xE2\x96\x81\xE2\x96\x81", 6, ISO_TOKEN_NORMAL, 0));
-  assert_ok(iso_vocabulary_add(&v, "hi", 2, ISO_TOKEN_NORMAL, 0));
-  assert_ok(iso_vocabulary_use_sentencepiece(
+  CHECK(iso_vocabulary_add(&v, "\xE2\x96\x81hi", 5, ISO_TOKEN_NORMAL, 0));
+  CHECK(iso_vocabulary_add(&v, "\xE2\x96\x81\xE2\x96\x81", 6, ISO_TOKEN_NORMAL, 0));
+  CHECK(iso_vocabulary_add(&v, "hi", 2, ISO_TOKEN_NORMAL, 0));
+  CHECK(iso_vocabulary_use_sentencepiece(
       &v, &(iso_sentencepiece_options){.dummy_prefix = dummy_prefix,
                                        .remove_extra_whitespace = remove_extra_whitespace}));
   iso_tokenizer *tokenizer;
-  assert_ok(iso_tokenizer_create(&v, &tokenizer));
+  CHECK(iso_tokenizer_create(&v, &tokenizer));
   assert_int_equal(iso_tokenizer_vocabulary_size(tokenizer), TOKEN_COUNT);
   return tokenizer;
 }
@@ -48,7 +40,7 @@ static void check_read(const iso_tokenizer *t, const int32_t *ids, size_t count,
                        const char *expected) {
   char *whole;
   size_t length;
-  assert_ok(iso_tokenizer_decode(t, ids, count, flags, &whole, &length));
+  CHECK(iso_tokenizer_decode(t, ids, count, flags, &whole, &length));
   assert_string_equal(whole, expected);
   assert_int_equal(length, strlen(expected));
   iso_detokenizer d;
@@ -56,11 +48,11 @@ static void check_read(const iso_tokenizer *t, const int32_t *ids, size_t count,
   iso_detokenizer_init(&d, t, flags);
   for (size_t i = 0; i < count; i++) {
     size_t start = joined.length;
-    assert_ok(iso_detokenizer_push(&d, ids[i], &joined));
+    CHECK(iso_detokenizer_push(&d, ids[i], &joined));
     size_t size = joined.length - start;
     assert_int_equal(iso_utf8_valid_prefix(joined.data + start, size), size);
   }
-  assert_ok(iso_detokenizer_finish(&d, &joined));
+  CHECK(iso_detokenizer_finish(&d, &joined));
   assert_int_equal(joined.length, length);
   assert_true(length == 0 || memcmp(joined.data, whole, length) == 0);
   iso_text_free(&joined);
@@ -107,10 +99,10 @@ static void test_emoji_waits(void **state) {
   static const uint8_t emoji[] = {0xF0, 0x9F, 0x91, 0x8D};
   for (size_t i = 0; i < sizeof emoji; i++) {
     assert_int_equal(out.length, 0);
-    assert_ok(iso_detokenizer_push(&d, emoji[i], &out));
+    CHECK(iso_detokenizer_push(&d, emoji[i], &out));
   }
   assert_int_equal(out.length, 4);
-  assert_ok(iso_detokenizer_finish(&d, &out));
+  CHECK(iso_detokenizer_finish(&d, &out));
   assert_int_equal(out.length, 4);
   iso_text_free(&out);
   iso_tokenizer_destroy(t);

@@ -1,7 +1,6 @@
 /* What the oracles do not define: bytes that are not UTF-8, one BOS, bounds, and refusals. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
+#include "check.h"
+
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,18 +9,11 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "models/tokenizer/charsmap.h"
 #include "models/tokenizer/tokenizer.h"
 
 #define GOLDEN TEST_SOURCE_DIR "/tests/golden/tokenizer/"
-
-#define assert_ok(expression)                                                                      \
-  do {                                                                                             \
-    if ((expression) != ISO_OK)                                                                    \
-      fail_msg("%s: %s", #expression, iso_status_message());                                       \
-  } while (0)
 
 static void assert_refused(iso_status status, iso_status expected, const char *words) {
   if (status != expected || !strstr(iso_status_message(), words))
@@ -33,13 +25,13 @@ static iso_tokenizer *open_golden(const char *name) {
   char path[512];
   iso_tokenizer *tokenizer;
   snprintf(path, sizeof path, GOLDEN "%s", name);
-  assert_ok(iso_tokenizer_create_from_folder(path, &tokenizer));
+  CHECK(iso_tokenizer_create_from_folder(path, &tokenizer));
   return tokenizer;
 }
 
 static iso_ids encode(const iso_tokenizer *t, const char *text, size_t length, uint32_t flags) {
   iso_ids ids = {0};
-  assert_ok(iso_tokenizer_encode(t, text, length, flags, &ids.data, &ids.length));
+  CHECK(iso_tokenizer_encode(t, text, length, flags, &ids.data, &ids.length));
   return ids;
 }
 
@@ -81,13 +73,13 @@ static void test_broken_utf8(void **state) {
       iso_ids ids = encode(t, broken_texts[i].text, strlen(broken_texts[i].text), 0);
       char *text;
       size_t length;
-      assert_ok(iso_tokenizer_decode(t, ids.data, ids.length, 0, &text, &length));
+      CHECK(iso_tokenizer_decode(t, ids.data, ids.length, 0, &text, &length));
       assert_string_equal(text, broken_texts[i].read);
       /* The bytes themselves are in the tokens. */
       iso_text bytes = {0};
       for (size_t k = 0; k < ids.length; k++) {
         const char *part = iso_tokenizer_token_bytes(t, ids.data[k], &length);
-        assert_ok(iso_text_append(&bytes, part, length));
+        CHECK(iso_text_append(&bytes, part, length));
       }
       size_t skip = bytes.length - strlen(broken_texts[i].text); /* the dummy prefix */
       assert_true(skip <= 1);
@@ -141,7 +133,7 @@ static void test_no_space_after_special(void **state) {
   iso_ids ids = encode(t, text, sizeof text - 1, ISO_TOKENIZE_PARSE_SPECIAL);
   char *read;
   size_t length;
-  assert_ok(iso_tokenizer_decode(t, ids.data, ids.length, 0, &read, &length));
+  CHECK(iso_tokenizer_decode(t, ids.data, ids.length, 0, &read, &length));
   assert_string_equal(read, "<s>Hello");
   free(read);
   free(ids.data);
@@ -309,16 +301,16 @@ static void test_unknown_characters(void **state) {
   /* Hugging Face drops what a BPE without an unknown token cannot write, and a unigram model
    * without one fails. */
   iso_tokenizer *t;
-  assert_ok(from_json(FILE_WITH("null", "{\"type\":\"Fuse\"}", BPE("")), &t));
+  CHECK(from_json(FILE_WITH("null", "{\"type\":\"Fuse\"}", BPE("")), &t));
   iso_ids ids = encode(t, "aXab", 4, 0);
   assert_int_equal(ids.length, 2);
   assert_int_equal(ids.data[0], 0);
   assert_int_equal(ids.data[1], 2);
   free(ids.data);
   iso_tokenizer_destroy(t);
-  assert_ok(from_json(FILE_WITH("null", "{\"type\":\"Fuse\"}",
-                                "{\"type\":\"Unigram\",\"unk_id\":null,\"vocab\":[[\"a\",-1.0]]}"),
-                      &t));
+  CHECK(from_json(FILE_WITH("null", "{\"type\":\"Fuse\"}",
+                            "{\"type\":\"Unigram\",\"unk_id\":null,\"vocab\":[[\"a\",-1.0]]}"),
+                  &t));
   ids = encode(t, "aa", 2, 0);
   assert_int_equal(ids.length, 2);
   free(ids.data);
@@ -364,7 +356,7 @@ static void test_folder(void **state) {
              "{\"bos_token\":{\"content\":\"<s>\"},\"eos_token\":\"</s>\",\"pad_token\":null,"
              "\"add_bos_token\":true,\"add_eos_token\":true}");
   write_file(folder, "generation_config.json", "{\"eos_token_id\":[4,2]}");
-  assert_ok(iso_tokenizer_create_from_folder(folder, &t));
+  CHECK(iso_tokenizer_create_from_folder(folder, &t));
   assert_int_equal(iso_tokenizer_bos_id(t), 3);
   assert_int_equal(iso_tokenizer_eos_id(t), 4);
   assert_int_equal(iso_tokenizer_pad_id(t), -1);
@@ -379,7 +371,7 @@ static void test_folder(void **state) {
   /* config.json has a say where there is no generation_config.json, and only there. */
   write_file(folder, "config.json", "{\"eos_token_id\":[3]}");
   for (int pass = 0; pass < 2; pass++) {
-    assert_ok(iso_tokenizer_create_from_folder(folder, &t));
+    CHECK(iso_tokenizer_create_from_folder(folder, &t));
     assert_int_equal(iso_tokenizer_is_end(t, 2), pass == 0);
     assert_int_equal(iso_tokenizer_is_end(t, 3), pass == 1);
     iso_tokenizer_destroy(t);
@@ -403,7 +395,7 @@ static void test_added_tokens_of_a_model(void **state) {
   assert_int_equal(symlink(TEST_SOURCE_DIR "/tests/golden/tokenizer/spm_bpe/tokenizer.model",
                            TEST_BINARY_DIR "/test_tokenizer_added/tokenizer.model"),
                    0);
-  assert_ok(iso_tokenizer_create_from_folder(folder, &t));
+  CHECK(iso_tokenizer_create_from_folder(folder, &t));
   int32_t count = iso_tokenizer_vocabulary_size(t);
   iso_tokenizer_destroy(t);
   char text[128];
@@ -412,7 +404,7 @@ static void test_added_tokens_of_a_model(void **state) {
   write_file(folder, "added_tokens.json", text);
   write_file(folder, "special_tokens_map.json",
              "{\"additional_special_tokens\":[{\"content\":\"[c]\"}],\"bos_token\":\"<s>\"}");
-  assert_ok(iso_tokenizer_create_from_folder(folder, &t));
+  CHECK(iso_tokenizer_create_from_folder(folder, &t));
   iso_ids ids = encode(t, "<|a|>[c][b]", 11, ISO_TOKENIZE_PARSE_SPECIAL);
   assert_int_equal(ids.length, 3);
   assert_int_equal(ids.data[0], count + 1);

@@ -1,13 +1,11 @@
 /* The same vocabularies through GGUF metadata give the same ids, and every pre-tokenizer name
  * splits as the pipeline that it stands for (tests/golden/tokenizer/generate.py). */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
+#include "golden_text.h"
+
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "core/file.h"
 #include "core/json.h"
@@ -18,40 +16,21 @@
 #define SCRATCH TEST_BINARY_DIR "/test_tokenizer.gguf"
 #define KEY(name) "tokenizer.ggml." name
 
-#define assert_ok(expression)                                                                      \
-  do {                                                                                             \
-    if ((expression) != ISO_OK)                                                                    \
-      fail_msg("%s: %s", #expression, iso_status_message());                                       \
-  } while (0)
-
 static cJSON *read_json(const char *path) {
   cJSON *root;
-  assert_ok(iso_json_read_file(path, 64u << 20, 16, &root));
+  CHECK(iso_json_read_file(path, 64u << 20, 16, &root));
   return root;
-}
-
-/* Texts come with U+E000 in place of NUL. */
-static iso_text text_of(const cJSON *item) {
-  iso_text text = {0};
-  const char *from = item->valuestring, *mark;
-  assert_ok(iso_text_reserve(&text, 1));
-  for (; (mark = strstr(from, "\xEE\x80\x80")); from = mark + 3) {
-    assert_ok(iso_text_append(&text, from, (size_t)(mark - from)));
-    assert_ok(iso_text_append(&text, "", 1));
-  }
-  assert_ok(iso_text_append(&text, from, strlen(from)));
-  return text;
 }
 
 static void read_vocabulary(const char *path, bool is_json, iso_vocabulary *v) {
   char *data;
   size_t size;
-  assert_ok(iso_file_read(path, 64u << 20, &data, &size));
+  CHECK(iso_file_read(path, 64u << 20, &data, &size));
   iso_vocabulary_init(v);
   if (is_json)
-    assert_ok(iso_vocabulary_read_json(data, size, v));
+    CHECK(iso_vocabulary_read_json(data, size, v));
   else
-    assert_ok(iso_vocabulary_read_sentencepiece(data, size, v));
+    CHECK(iso_vocabulary_read_sentencepiece(data, size, v));
   free(data);
 }
 
@@ -60,7 +39,7 @@ static void add_tokens(iso_gguf_writer *writer, const iso_vocabulary *v) {
   int32_t *types = calloc(v->count, sizeof *types);
   float *scores = calloc(v->count, sizeof *scores);
   iso_text spelled = {0};
-  assert_ok(iso_text_reserve(&spelled, v->text.length));
+  CHECK(iso_text_reserve(&spelled, v->text.length));
   for (size_t id = 0; id < v->count; id++) {
     types[id] = v->tokens[id].type;
     scores[id] = (float)v->scores[id];
@@ -71,15 +50,15 @@ static void add_tokens(iso_gguf_writer *writer, const iso_vocabulary *v) {
     char *start = spelled.data + spelled.length;
     for (size_t i = 0; i < texts[id].length; i++) {
       bool space = memcmp(texts[id].data + i, ISO_METASPACE, 3) == 0 && i + 3 <= texts[id].length;
-      assert_ok(iso_text_append(&spelled, space ? " " : texts[id].data + i, 1));
+      CHECK(iso_text_append(&spelled, space ? " " : texts[id].data + i, 1));
       i += space ? 2 : 0;
     }
     texts[id] = (iso_text_view){start, (size_t)(spelled.data + spelled.length - start)};
   }
-  assert_ok(iso_gguf_writer_add_string_array(writer, KEY("tokens"), texts, v->count));
-  assert_ok(iso_gguf_writer_add_i32_array(writer, KEY("token_type"), types, v->count));
+  CHECK(iso_gguf_writer_add_string_array(writer, KEY("tokens"), texts, v->count));
+  CHECK(iso_gguf_writer_add_i32_array(writer, KEY("token_type"), types, v->count));
   if (v->kind != ISO_SEGMENTER_RANKED_BPE)
-    assert_ok(iso_gguf_writer_add_f32_array(writer, KEY("scores"), scores, v->count));
+    CHECK(iso_gguf_writer_add_f32_array(writer, KEY("scores"), scores, v->count));
   free(texts);
   free(types);
   free(scores);
@@ -97,7 +76,7 @@ static void add_merges(iso_gguf_writer *writer, const iso_vocabulary *v) {
     memcpy(line + left->length + 1, iso_vocabulary_text(v, v->merges[i].right), right->length);
     lines[i] = (iso_text_view){line, left->length + right->length + 1u};
   }
-  assert_ok(iso_gguf_writer_add_string_array(writer, KEY("merges"), lines, v->merge_count));
+  CHECK(iso_gguf_writer_add_string_array(writer, KEY("merges"), lines, v->merge_count));
   for (size_t i = 0; i < v->merge_count; i++)
     free((void *)(uintptr_t)lines[i].data);
   free(lines);
@@ -112,28 +91,28 @@ static void add_charsmap(iso_gguf_writer *writer, const iso_charsmap *map) {
   memcpy(bytes, &trie_bytes, 4);
   memcpy(bytes + 4, map->units, trie_bytes);
   memcpy(bytes + 4 + trie_bytes, map->replacements, map->replacements_size);
-  assert_ok(iso_gguf_writer_add_value(writer, &(iso_gguf_value){.key = KEY("precompiled_charsmap"),
-                                                                .type = ISO_GGUF_U8,
-                                                                .is_array = true,
-                                                                .count = size,
-                                                                .data = bytes,
-                                                                .bytes = size}));
+  CHECK(iso_gguf_writer_add_value(writer, &(iso_gguf_value){.key = KEY("precompiled_charsmap"),
+                                                            .type = ISO_GGUF_U8,
+                                                            .is_array = true,
+                                                            .count = size,
+                                                            .data = bytes,
+                                                            .bytes = size}));
   free(bytes);
 }
 
 static iso_gguf_writer *begin(const char *model, const iso_vocabulary *v) {
   iso_gguf_writer *writer;
-  assert_ok(iso_gguf_writer_create(SCRATCH, &writer));
-  assert_ok(iso_gguf_writer_add_string(writer, KEY("model"), model));
+  CHECK(iso_gguf_writer_create(SCRATCH, &writer));
+  CHECK(iso_gguf_writer_add_string(writer, KEY("model"), model));
   add_tokens(writer, v);
   return writer;
 }
 
 static iso_status finish(iso_gguf_writer *writer, iso_tokenizer **out_tokenizer) {
-  assert_ok(iso_gguf_writer_finish(writer));
+  CHECK(iso_gguf_writer_finish(writer));
   iso_gguf_writer_destroy(writer);
   iso_gguf *gguf;
-  assert_ok(iso_gguf_open(SCRATCH, &gguf));
+  CHECK(iso_gguf_open(SCRATCH, &gguf));
   iso_status status = iso_tokenizer_create_from_gguf(gguf, out_tokenizer);
   iso_gguf_close(gguf);
   remove(SCRATCH);
@@ -145,7 +124,7 @@ static iso_status make_gpt2(const iso_vocabulary *v, const char *pre,
   iso_gguf_writer *writer = begin("gpt2", v);
   add_merges(writer, v);
   if (pre)
-    assert_ok(iso_gguf_writer_add_string(writer, KEY("pre"), pre));
+    CHECK(iso_gguf_writer_add_string(writer, KEY("pre"), pre));
   return finish(writer, out_tokenizer);
 }
 
@@ -157,7 +136,7 @@ static void check_ids(const char *name, const iso_tokenizer *tokenizer, const cJ
     iso_text text = text_of(item);
     int32_t *ids;
     size_t count, at = 0;
-    assert_ok(iso_tokenizer_encode(tokenizer, text.data, text.length, 0, &ids, &count));
+    CHECK(iso_tokenizer_encode(tokenizer, text.data, text.length, 0, &ids, &count));
     const cJSON *expected = row->child;
     for (; expected && at < count && ids[at] == expected->valueint; expected = expected->next)
       at++;
@@ -181,7 +160,7 @@ static void test_pretokenizer_names(void **state) {
     const cJSON *list = cJSON_GetObjectItem(pipeline, "names");
     for (const cJSON *name = list->child; name; name = name->next, names++) {
       iso_tokenizer *tokenizer;
-      assert_ok(make_gpt2(&v, name->valuestring, &tokenizer));
+      CHECK(make_gpt2(&v, name->valuestring, &tokenizer));
       check_ids(name->valuestring, tokenizer, cJSON_GetObjectItem(pipeline, "plain"));
       iso_tokenizer_destroy(tokenizer);
     }
@@ -191,7 +170,7 @@ static void test_pretokenizer_names(void **state) {
   int known = 0;
   for (size_t i = 0; iso_pretokenizer_name_at(i); i++, known++) {
     iso_tokenizer *tokenizer;
-    assert_ok(make_gpt2(&v, iso_pretokenizer_name_at(i), &tokenizer));
+    CHECK(make_gpt2(&v, iso_pretokenizer_name_at(i), &tokenizer));
     iso_tokenizer_destroy(tokenizer);
   }
   assert_true(names >= 35 && known >= names);
@@ -203,7 +182,7 @@ static void test_deepseek_llm(void **state) {
   iso_vocabulary v;
   iso_tokenizer *tokenizer;
   read_vocabulary(GOLDEN "unsplit/tokenizer.json", true, &v);
-  assert_ok(make_gpt2(&v, "deepseek-llm", &tokenizer));
+  CHECK(make_gpt2(&v, "deepseek-llm", &tokenizer));
   iso_vocabulary_free(&v);
   /* Words with the space before them, digits one by one, CJK apart: the ids of the whole are those
    * of the pieces. */
@@ -214,15 +193,15 @@ static void test_deepseek_llm(void **state) {
   for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++) {
     int32_t *ids;
     size_t count;
-    assert_ok(iso_tokenizer_encode(tokenizer, pieces[i], strlen(pieces[i]), 0, &ids, &count));
+    CHECK(iso_tokenizer_encode(tokenizer, pieces[i], strlen(pieces[i]), 0, &ids, &count));
     for (size_t k = 0; k < count; k++)
-      assert_ok(iso_ids_push(&joined, ids[k]));
+      CHECK(iso_ids_push(&joined, ids[k]));
     free(ids);
-    assert_ok(iso_text_append(&whole, pieces[i], strlen(pieces[i])));
+    CHECK(iso_text_append(&whole, pieces[i], strlen(pieces[i])));
   }
   int32_t *ids;
   size_t count;
-  assert_ok(iso_tokenizer_encode(tokenizer, whole.data, whole.length, 0, &ids, &count));
+  CHECK(iso_tokenizer_encode(tokenizer, whole.data, whole.length, 0, &ids, &count));
   assert_int_equal(count, joined.length);
   assert_memory_equal(ids, joined.data, count * sizeof *ids);
   free(ids);
@@ -239,15 +218,15 @@ static void check_sentencepiece(const char *name, const char *model) {
   iso_gguf_writer *writer = begin(model, &v);
   const iso_normalizer *normalizer = &v.normalizers[0];
   add_charsmap(writer, &normalizer->charsmap);
-  assert_ok(iso_gguf_writer_add_bool(writer, KEY("add_space_prefix"), normalizer->dummy_prefix));
-  assert_ok(iso_gguf_writer_add_bool(writer, KEY("remove_extra_whitespaces"),
-                                     normalizer->remove_extra_whitespace));
-  assert_ok(iso_gguf_writer_add_u32(writer, KEY("unknown_token_id"), (uint32_t)v.unknown_id));
-  assert_ok(iso_gguf_writer_add_u32(writer, KEY("bos_token_id"), (uint32_t)v.bos_id));
-  assert_ok(iso_gguf_writer_add_u32(writer, KEY("eos_token_id"), (uint32_t)v.eos_id));
-  assert_ok(iso_gguf_writer_add_u32(writer, KEY("padding_token_id"), UINT32_MAX));
+  CHECK(iso_gguf_writer_add_bool(writer, KEY("add_space_prefix"), normalizer->dummy_prefix));
+  CHECK(iso_gguf_writer_add_bool(writer, KEY("remove_extra_whitespaces"),
+                                 normalizer->remove_extra_whitespace));
+  CHECK(iso_gguf_writer_add_u32(writer, KEY("unknown_token_id"), (uint32_t)v.unknown_id));
+  CHECK(iso_gguf_writer_add_u32(writer, KEY("bos_token_id"), (uint32_t)v.bos_id));
+  CHECK(iso_gguf_writer_add_u32(writer, KEY("eos_token_id"), (uint32_t)v.eos_id));
+  CHECK(iso_gguf_writer_add_u32(writer, KEY("padding_token_id"), UINT32_MAX));
   iso_tokenizer *tokenizer;
-  assert_ok(finish(writer, &tokenizer));
+  CHECK(finish(writer, &tokenizer));
   assert_int_equal(iso_tokenizer_eos_id(tokenizer), v.eos_id);
   assert_int_equal(iso_tokenizer_pad_id(tokenizer), -1);
   assert_true(iso_tokenizer_is_end(tokenizer, v.eos_id));
@@ -279,9 +258,9 @@ static void test_gemma4(void **state) {
   }
   iso_gguf_writer *writer = begin("gemma4", &v);
   add_merges(writer, &v);
-  assert_ok(iso_gguf_writer_add_u32(writer, KEY("unknown_token_id"), (uint32_t)v.unknown_id));
+  CHECK(iso_gguf_writer_add_u32(writer, KEY("unknown_token_id"), (uint32_t)v.unknown_id));
   iso_tokenizer *tokenizer;
-  assert_ok(finish(writer, &tokenizer));
+  CHECK(finish(writer, &tokenizer));
   iso_vocabulary_free(&v);
   cJSON *expected = read_json(GOLDEN "gemma/expected.json");
   check_ids("gemma4", tokenizer, cJSON_GetObjectItem(expected, "plain"));
@@ -307,12 +286,12 @@ static void test_refused_by_name(void **state) {
   iso_gguf_writer *writer = begin("bert", &v);
   assert_refused(finish(writer, &tokenizer), ISO_ERROR_UNSUPPORTED, "bert");
   writer = begin("gpt2", &v); /* no merges */
-  assert_ok(iso_gguf_writer_add_string(writer, KEY("pre"), "gpt-2"));
+  CHECK(iso_gguf_writer_add_string(writer, KEY("pre"), "gpt-2"));
   assert_refused(finish(writer, &tokenizer), ISO_ERROR_NOT_FOUND, "tokenizer.ggml.merges");
   writer = begin("gpt2", &v);
   add_merges(writer, &v);
-  assert_ok(iso_gguf_writer_add_string(writer, KEY("pre"), "gpt-2"));
-  assert_ok(iso_gguf_writer_add_u32(writer, KEY("eos_token_id"), 1u << 20));
+  CHECK(iso_gguf_writer_add_string(writer, KEY("pre"), "gpt-2"));
+  CHECK(iso_gguf_writer_add_u32(writer, KEY("eos_token_id"), 1u << 20));
   assert_refused(finish(writer, &tokenizer), ISO_ERROR_CORRUPT_DATA, "eos_token_id");
   iso_vocabulary_free(&v);
 }
@@ -328,19 +307,19 @@ static void test_types_and_ends(void **state) {
   iso_vocabulary v;
   iso_vocabulary_init(&v);
   for (size_t i = 0; i < sizeof tokens / sizeof *tokens; i++)
-    assert_ok(iso_vocabulary_add(&v, tokens[i].text, strlen(tokens[i].text),
-                                 (iso_token_type)tokens[i].type, 0));
+    CHECK(iso_vocabulary_add(&v, tokens[i].text, strlen(tokens[i].text),
+                             (iso_token_type)tokens[i].type, 0));
   v.merges = calloc(1, sizeof *v.merges);
   v.merges[v.merge_count++] = (iso_merge){0, 1, 2};
   iso_gguf_writer *writer = begin("gpt2", &v);
   add_merges(writer, &v);
-  assert_ok(iso_gguf_writer_add_string(writer, KEY("pre"), "gpt-2"));
-  assert_ok(iso_gguf_writer_add_u32(writer, KEY("bos_token_id"), 6));
-  assert_ok(iso_gguf_writer_add_u32(writer, KEY("eos_token_id"), 4));
-  assert_ok(iso_gguf_writer_add_u32(writer, KEY("eot_token_id"), 2));
-  assert_ok(iso_gguf_writer_add_bool(writer, KEY("add_bos_token"), true));
+  CHECK(iso_gguf_writer_add_string(writer, KEY("pre"), "gpt-2"));
+  CHECK(iso_gguf_writer_add_u32(writer, KEY("bos_token_id"), 6));
+  CHECK(iso_gguf_writer_add_u32(writer, KEY("eos_token_id"), 4));
+  CHECK(iso_gguf_writer_add_u32(writer, KEY("eot_token_id"), 2));
+  CHECK(iso_gguf_writer_add_bool(writer, KEY("add_bos_token"), true));
   iso_tokenizer *t;
-  assert_ok(finish(writer, &t));
+  CHECK(finish(writer, &t));
   /* Named ends, the file's own, and <|im_end|>, special whatever the file says; "</s>" is text. */
   static const int32_t ends[] = {2, 4, 7, 10};
   size_t count;
@@ -356,15 +335,14 @@ static void test_types_and_ends(void **state) {
   /* User-defined tokens are always found, control tokens when asked for, unused ones never. */
   int32_t *ids;
   static const char text[] = "<|bos|>ab<tool>";
-  assert_ok(iso_tokenizer_encode(t, text, sizeof text - 1,
-                                 ISO_TOKENIZE_ADD_SPECIAL | ISO_TOKENIZE_PARSE_SPECIAL, &ids,
-                                 &count));
+  CHECK(iso_tokenizer_encode(t, text, sizeof text - 1,
+                             ISO_TOKENIZE_ADD_SPECIAL | ISO_TOKENIZE_PARSE_SPECIAL, &ids, &count));
   assert_int_equal(count, 3);
   assert_int_equal(ids[0], 6);
   assert_int_equal(ids[1], 2);
   assert_int_equal(ids[2], 5);
   free(ids);
-  assert_ok(iso_tokenizer_encode(t, text, sizeof text - 1, ISO_TOKENIZE_ADD_SPECIAL, &ids, &count));
+  CHECK(iso_tokenizer_encode(t, text, sizeof text - 1, ISO_TOKENIZE_ADD_SPECIAL, &ids, &count));
   assert_int_equal(ids[0], 6);
   assert_int_equal(ids[count - 1], 5);
   for (size_t i = 1; i + 1 < count; i++)

@@ -1,13 +1,11 @@
 /* Ids and texts equal those of Hugging Face tokenizers and of sentencepiece, as recorded by
  * tests/golden/tokenizer/generate.py. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
+#include "golden_text.h"
+
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "core/file.h"
 #include "core/json.h"
@@ -15,51 +13,32 @@
 
 #define GOLDEN TEST_SOURCE_DIR "/tests/golden/tokenizer/"
 
-#define assert_ok(expression)                                                                      \
-  do {                                                                                             \
-    if ((expression) != ISO_OK)                                                                    \
-      fail_msg("%s: %s", #expression, iso_status_message());                                       \
-  } while (0)
-
 static cJSON *read_json(const char *folder, const char *name) {
   char path[512];
   snprintf(path, sizeof path, GOLDEN "%s%s", folder, name);
   cJSON *root;
-  assert_ok(iso_json_read_file(path, 64u << 20, 16, &root));
+  CHECK(iso_json_read_file(path, 64u << 20, 16, &root));
   return root;
-}
-
-/* Texts come with U+E000 in place of NUL. */
-static iso_text text_of(const cJSON *item) {
-  iso_text text = {0};
-  const char *from = item->valuestring, *mark;
-  assert_ok(iso_text_reserve(&text, 1));
-  for (; (mark = strstr(from, "\xEE\x80\x80")); from = mark + 3) {
-    assert_ok(iso_text_append(&text, from, (size_t)(mark - from)));
-    assert_ok(iso_text_append(&text, "", 1));
-  }
-  assert_ok(iso_text_append(&text, from, strlen(from)));
-  return text;
 }
 
 static iso_tokenizer *open_case(const char *name) {
   char path[512];
   iso_tokenizer *tokenizer;
   snprintf(path, sizeof path, GOLDEN "%s/", name);
-  assert_ok(iso_tokenizer_create_from_folder(path, &tokenizer));
+  CHECK(iso_tokenizer_create_from_folder(path, &tokenizer));
   return tokenizer;
 }
 
 static void append_ids(iso_ids *ids, const cJSON *list) {
   for (const cJSON *item = list ? list->child : NULL; item; item = item->next)
-    assert_ok(iso_ids_push(ids, item->valueint));
+    CHECK(iso_ids_push(ids, item->valueint));
 }
 
 static void check_ids(const char *name, const char *kind, const iso_tokenizer *tokenizer,
                       const iso_text *text, uint32_t flags, const iso_ids *expected) {
   int32_t *ids;
   size_t count;
-  assert_ok(iso_tokenizer_encode(tokenizer, text->data, text->length, flags, &ids, &count));
+  CHECK(iso_tokenizer_encode(tokenizer, text->data, text->length, flags, &ids, &count));
   for (size_t i = 0; i < count || i < expected->length; i++)
     if (i >= count || i >= expected->length || ids[i] != expected->data[i])
       fail_msg("%s, %s, \"%.*s\": id %zu is %d, expected %d (%zu ids, expected %zu)", name, kind,
@@ -74,8 +53,8 @@ static void check_decoded(const char *name, const iso_tokenizer *tokenizer, cons
   append_ids(&ids, plain);
   char *whole;
   size_t length;
-  assert_ok(iso_tokenizer_decode(tokenizer, ids.data, ids.length, ISO_DETOKENIZE_SKIP_SPECIAL,
-                                 &whole, &length));
+  CHECK(iso_tokenizer_decode(tokenizer, ids.data, ids.length, ISO_DETOKENIZE_SKIP_SPECIAL, &whole,
+                             &length));
   if (length != expected->length || memcmp(whole, expected->data, length) != 0)
     fail_msg("%s: decoded \"%s\", expected \"%.*s\"", name, whole, (int)expected->length,
              expected->data);
@@ -85,11 +64,11 @@ static void check_decoded(const char *name, const iso_tokenizer *tokenizer, cons
   iso_detokenizer_init(&detokenizer, tokenizer, ISO_DETOKENIZE_SKIP_SPECIAL);
   for (size_t i = 0; i < ids.length; i++) {
     size_t start = joined.length;
-    assert_ok(iso_detokenizer_push(&detokenizer, ids.data[i], &joined));
+    CHECK(iso_detokenizer_push(&detokenizer, ids.data[i], &joined));
     size_t size = joined.length - start;
     assert_true(iso_utf8_valid_prefix(joined.data + start, size) == size);
   }
-  assert_ok(iso_detokenizer_finish(&detokenizer, &joined));
+  CHECK(iso_detokenizer_finish(&detokenizer, &joined));
   assert_int_equal(joined.length, length);
   assert_true(length == 0 || memcmp(joined.data, whole, length) == 0);
   iso_text_free(&joined);
