@@ -3,7 +3,7 @@
 #include "backends/vulkan/halves.h"
 #include "backends/vulkan/ops.h"
 
-enum { WORKGROUP = 64 };
+enum { WORKGROUP = 64, WIDE_WORKGROUP = 256 };
 
 typedef struct element_push {
   vulkan_rows a, b, y;
@@ -19,18 +19,19 @@ static iso_status launch(iso_queue *queue, const iso_op_arguments *arguments, vu
   bool vector =
       vulkan_is_vector_rows(a) && vulkan_is_vector_rows(y) && (!has_b || vulkan_is_vector_rows(b));
   uint32_t columns = vector ? 4 : 1; /* of an invocation */
+  uint32_t workgroup = sizes.n_columns >= columns * WIDE_WORKGROUP ? WIDE_WORKGROUP : WORKGROUP;
   element_push push = {.a = vulkan_rows_of(a),
                        .y = vulkan_rows_of(y),
                        .n_rows = sizes.n_rows,
                        .inner_rows = sizes.inner_rows,
                        .n_columns = sizes.n_columns,
-                       .n_chunks = vulkan_ceil_div(sizes.n_columns, WORKGROUP * columns),
+                       .n_chunks = vulkan_ceil_div(sizes.n_columns, workgroup * columns),
                        .scale = scale,
                        .cap = cap};
   if (has_b)
     push.b = vulkan_rows_of(b);
   vulkan_dispatch dispatch = {.shader = shader,
-                              .constants = {WORKGROUP, vulkan_type_of(a),
+                              .constants = {workgroup, vulkan_type_of(a),
                                             has_b ? vulkan_type_of(b) : 0, vulkan_type_of(y), has_b,
                                             activation, vector},
                               .n_constants = 7,
