@@ -95,19 +95,21 @@ uvec4 halves_of(uvec4 bits, uint type) {
 
 uvec4 next_keys[N_LOADS], next_values[N_LOADS];
 
-/* Positions p0 to end of a sequence's cache, zeros behind. */
-void fetch(uint sequence, uint kv_head, uint p0, uint end) {
-  [[unroll]] for (uint u = 0; u < N_LOADS; u++) {
-    uint at = gl_LocalInvocationID.x + u * (N_WARPS * SUBGROUP), p = p0 + at / OCTETS;
-    next_keys[u] = next_values[u] = uvec4(0);
-    if (p < end) {
-      uint page = uint(Ints(block_table).v[sequence * n_blocks + p / PAGE_SIZE]);
-      uint64_t row = (uint64_t(page) * N_KV_HEADS + kv_head) * PAGE_SIZE + p % PAGE_SIZE;
-      next_keys[u] = load_octet(k_cache + row * cache_row_bytes(TYPE_K, HEAD), at % OCTETS, TYPE_K);
-      next_values[u] =
-          load_octet(v_cache + row * cache_row_bytes(TYPE_V, HEAD), at % OCTETS, TYPE_V);
-    }
+/* Positions p0 to end of a sequence's cache, zeros behind: one of N_LOADS parts of them. */
+void fetch_part(uint u, uint sequence, uint kv_head, uint p0, uint end) {
+  uint at = gl_LocalInvocationID.x + u * (N_WARPS * SUBGROUP), p = p0 + at / OCTETS;
+  next_keys[u] = next_values[u] = uvec4(0);
+  if (p < end) {
+    uint page = uint(Ints(block_table).v[sequence * n_blocks + p / PAGE_SIZE]);
+    uint64_t row = (uint64_t(page) * N_KV_HEADS + kv_head) * PAGE_SIZE + p % PAGE_SIZE;
+    next_keys[u] = load_octet(k_cache + row * cache_row_bytes(TYPE_K, HEAD), at % OCTETS, TYPE_K);
+    next_values[u] = load_octet(v_cache + row * cache_row_bytes(TYPE_V, HEAD), at % OCTETS, TYPE_V);
   }
+}
+
+void fetch(uint sequence, uint kv_head, uint p0, uint end) {
+  [[unroll]] for (uint u = 0; u < N_LOADS; u++)
+    fetch_part(u, sequence, kv_head, p0, end);
 }
 
 void put() {

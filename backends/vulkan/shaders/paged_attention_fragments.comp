@@ -65,8 +65,6 @@ void attend(uint sequence, uint first, uint kv_head, uint chunk, uint split) {
     barrier();
     put();
     barrier();
-    if (p0 + POSITIONS < end)
-      fetch(sequence, kv_head, p0 + POSITIONS, end);
     SUMS products[POSITIONS / 16];
     [[unroll]] for (uint j = 0; j < POSITIONS / 16; j++) {
       products[j] = SUMS(0.0);
@@ -76,6 +74,8 @@ void attend(uint sequence, uint first, uint kv_head, uint chunk, uint split) {
                     gl_CooperativeMatrixLayoutColumnMajor);
         products[j] = coopMatMulAdd(queries[d], key, products[j]);
       }
+      if (j < N_LOADS) /* not all at once: loads of keys would wait behind them */
+        fetch_part(j, sequence, kv_head, p0 + POSITIONS, end);
     }
     bool is_whole = soft_cap == 0.0 && slopes == 0;
     [[unroll]] for (uint r = 0; r < 2; r++)
