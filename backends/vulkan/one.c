@@ -33,7 +33,8 @@ enum {
   WIDE_FEW = 256,
   STREAM_SHARED = 1024, /* bytes beside those of activations */
   HEAD_WORKGROUP = 256, /* rope_kv_write.comp */
-  HEAD_TEAM = 64
+  HEAD_TEAM = 64,
+  HEADS_EACH = 4
 };
 enum { AFTER_NONE, AFTER_ADD, AFTER_GLU }; /* matmul_one.comp */
 
@@ -275,8 +276,8 @@ iso_status vulkan_launch_rope_kv_write(iso_queue *queue, const iso_op_arguments 
       .push_bytes = sizeof push,
       .accesses = accesses,
       .n_accesses = n};
-  vulkan_split_groups(vulkan_ceil_div((uint64_t)push.n_tokens * (n_heads + 2 * n_kv_heads),
-                                      HEAD_WORKGROUP / HEAD_TEAM),
+  uint64_t n_parts = vulkan_ceil_div(n_heads + 2 * n_kv_heads, HEADS_EACH);
+  vulkan_split_groups(vulkan_ceil_div(push.n_tokens * n_parts, HEAD_WORKGROUP / HEAD_TEAM),
                       dispatch.groups);
   return dispatch.groups[0] ? vulkan_enqueue(queue, &dispatch) : ISO_OK;
 }
