@@ -6,7 +6,23 @@
 enum { WORKGROUP = 256, WIDE_WORKGROUP = 1024 };
 
 uint64_t vulkan_halves_bytes(uint64_t n_rows, uint64_t n_columns) {
-  return ((n_rows * n_columns * 2 + 255) & ~UINT64_C(255)) + n_rows * sizeof(float);
+  uint64_t n_whole = n_rows;
+  if (n_rows > VULKAN_MANY_ROWS)
+    n_whole = (n_rows + VULKAN_TILE_ROWS - 1) / VULKAN_TILE_ROWS * VULKAN_TILE_ROWS;
+  return ((n_whole * n_columns * 2 + 255) & ~UINT64_C(255)) + n_rows * sizeof(float);
+}
+
+uint64_t vulkan_halves_groups(const iso_device *device, uint32_t n_rows, uint32_t n_columns) {
+  return vulkan_halves_in_fragments(device, n_rows, n_columns)
+             ? (uint64_t)vulkan_ceil_div(n_rows, 16) * 8
+             : n_rows;
+}
+
+bool vulkan_halves_in_fragments(const iso_device *device, uint64_t n_rows, uint64_t n_columns) {
+  enum { STEP = 64 }; /* of matmul_large.comp */
+  const vulkan_facts *facts = &device->facts;
+  return facts->has_matrix && !facts->has_matrix2 && facts->has_fragments &&
+         n_rows > VULKAN_MANY_ROWS && n_columns % STEP == 0;
 }
 
 static bool is_same(const iso_tensor *a, const iso_tensor *b) {
@@ -31,18 +47,27 @@ static halves_push describe(const iso_tensor *x, const vulkan_halves *halves) {
                        .n_columns = sizes.n_columns};
 }
 
+static bool are_fragments(const iso_queue *queue, const halves_push *push) {
+  return vulkan_halves_in_fragments(vulkan_queue_device(queue), push->n_rows, push->n_columns);
+}
+
+static uint64_t groups_for(const iso_queue *queue, const halves_push *push) {
+  return vulkan_halves_groups(vulkan_queue_device(queue), push->n_rows, push->n_columns);
+}
+
 static iso_status convert(iso_queue *queue, const iso_tensor *x, vulkan_access source,
                           const vulkan_halves *halves) {
   halves_push push = describe(x, halves);
   vulkan_access accesses[] = {source, {halves->halves, halves->bytes, true}};
   vulkan_dispatch dispatch = {.shader = VULKAN_SHADER_halves,
-                              .constants = {WORKGROUP, vulkan_type_of(x), vulkan_is_vector_rows(x)},
-                              .n_constants = 3,
+                              .constants = {WORKGROUP, vulkan_type_of(x), vulkan_is_vector_rows(x),
+                                            false, 0, are_fragments(queue, &push)},
+                              .n_constants = 6,
                               .push = &push,
                               .push_bytes = sizeof push,
                               .accesses = accesses,
                               .n_accesses = 2};
-  vulkan_split_groups(push.n_rows, dispatch.groups);
+  vulkan_split_groups(groups_for(queue, &push), dispatch.groups);
   return vulkan_enqueue(queue, &dispatch);
 }
 
@@ -57,11 +82,11 @@ iso_status vulkan_launch_glu_halves(iso_queue *queue, const iso_op_arguments *gl
   vulkan_dispatch dispatch = {.shader = VULKAN_SHADER_halves,
                               .constants = {most < WIDE_WORKGROUP ? WORKGROUP : WIDE_WORKGROUP,
                                             vulkan_type_of(gate), true, true,
-                                            attributes->activation},
-                              .n_constants = 5,
+                                            attributes->activation, are_fragments(queue, &push)},
+                              .n_constants = 6,
                               .push = &push,
                               .push_bytes = sizeof push};
-  vulkan_split_groups(push.n_rows, dispatch.groups);
+  vulkan_split_groups(groups_for(queue, &push), dispatch.groups);
   ISO_TRY(vulkan_enqueue_halves(queue, glu, halves, true, &dispatch));
   vulkan_halves_left(queue, glu, halves);
   return ISO_OK;

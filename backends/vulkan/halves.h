@@ -5,13 +5,22 @@
 
 #include "backends/vulkan/vulkan.h"
 
-/* Dense rows of halves, and the f32 that each row must be multiplied by. */
+/* With more rows, halves lie as fragments (vulkan_halves_in_fragments()), and there are whole tiles
+ * of rows, of which those past the last one hold anything. */
+enum { VULKAN_MANY_ROWS = 512, VULKAN_TILE_ROWS = 128 };
+
+/* Dense rows of halves or fragments of them, and the f32 that each row must be multiplied by. */
 typedef struct vulkan_halves {
   uint64_t halves, scales; /* addresses; the scales lie behind the rows */
   uint64_t bytes;          /* of both */
 } vulkan_halves;
 
 uint64_t vulkan_halves_bytes(uint64_t n_rows, uint64_t n_columns);
+/* Whether halves of so many rows lie as fragments: 16 rows and 16 columns next to each other, as
+ * the registers of matmul_large.comp hold them (shaders/shrink.glsl). */
+bool vulkan_halves_in_fragments(const iso_device *device, uint64_t n_rows, uint64_t n_columns);
+/* Workgroups of a shader that makes halves of so many rows. */
+uint64_t vulkan_halves_groups(const iso_device *device, uint32_t n_rows, uint32_t n_columns);
 /* The halves of the first input of a matmul, enqueued now unless what the queue converted last is
  * just that and was not written since. They lie in the queue's scratch, or at the start of the op's
  * workspace where there is no memory for that. */

@@ -11,8 +11,7 @@ enum {
   COLUMN_UNIT = 32,           /* rows of x are multiples of it */
   SHORT_ROWS = 64,            /* up to so many rows, tiles are short */
   DIRECT_ROWS = 256,          /* with more, blocks are decoded once rather than by every tile */
-  SPLIT_ROWS = 512,           /* ... and lengths are cut up ... */
-  WANTED_GROUPS = 264,        /* ... until there are so many workgroups, ... */
+  WANTED_GROUPS = 264,        /* lengths are cut up until there are so many workgroups, ... */
   LEAST_LENGTH = 512,         /* ... but not below this */
   MOST_PARTS = 3,             /* of the last tiles of many rows, for each unit of the device */
   WORKGROUP = 256,            /* of the small shaders */
@@ -45,6 +44,12 @@ static const tile_shapes direct_shapes[ISO_SCHEME_COUNT] = {
     [ISO_SCHEME_Q4_K] = {{VULKAN_SHADER_matmul_low_q4_k, 64, 64, 64, 128}, {0}},
     [ISO_SCHEME_Q6_K] = {{VULKAN_SHADER_matmul_low_q6_k, 64, 64, 128, 128}, {0}},
 #undef SHAPES
+};
+
+/* More than VULKAN_MANY_ROWS, with halves of x in fragments, by weights as they lie. */
+static const tile_shape large_shapes[ISO_SCHEME_COUNT] = {
+    [ISO_SCHEME_F16] = {VULKAN_SHADER_matmul_large_f16, 128, 192, 64, 256},
+    [ISO_SCHEME_BF16] = {VULKAN_SHADER_matmul_large_bf16, 128, 192, 64, 256},
 };
 
 /* Of VK_NV_cooperative_matrix2, for halves: large tiles and small ones. */
@@ -82,9 +87,9 @@ static workspace_plan plan_workspace(const iso_device *device, uint64_t n_rows, 
   workspace_plan plan = {.slab_rows = (uint32_t)(slab_rows < n_out ? slab_rows : n_out)};
   plan.rest = align(vulkan_halves_bytes(n_rows, n_in));
   uint64_t slab_bytes = 2 * align(plan.slab_rows * n_in * 2);
-  uint64_t sums_bytes = n_rows <= SPLIT_ROWS ? sums_of_split(n_rows, n_out) * 2 : 0;
+  uint64_t sums_bytes = n_rows <= VULKAN_MANY_ROWS ? sums_of_split(n_rows, n_out) * 2 : 0;
   plan.parts = plan.rest + (slab_bytes > sums_bytes ? slab_bytes : sums_bytes);
-  plan.bytes = plan.parts + (n_rows > SPLIT_ROWS ? most_parts(device) * PART_BYTES : 0);
+  plan.bytes = plan.parts + (n_rows > VULKAN_MANY_ROWS ? most_parts(device) * PART_BYTES : 0);
   return plan;
 }
 
@@ -185,7 +190,7 @@ static void cut_length(matrix_piece *piece, uint32_t n_rows, uint64_t bytes) {
   const tile_shape *shape = piece->shape;
   uint64_t n_tiles = (uint64_t)vulkan_ceil_div(n_rows, shape->rows) *
                      vulkan_ceil_div(piece->n_out, shape->columns);
-  uint64_t splits = n_rows <= SPLIT_ROWS ? (WANTED_GROUPS + n_tiles / 2) / n_tiles : 1;
+  uint64_t splits = n_rows <= VULKAN_MANY_ROWS ? (WANTED_GROUPS + n_tiles / 2) / n_tiles : 1;
   uint64_t most = bytes / sums_of_split(n_rows, piece->n_out);
   splits = splits < most ? splits : most;
   most = piece->n_in / LEAST_LENGTH;
@@ -212,7 +217,7 @@ static void cut_last_tiles(iso_queue *queue, matrix_piece *piece, uint32_t n_row
   piece->n_splits = 1;
   piece->length = piece->n_in;
   if (n_units == 0 || n_units > VULKAN_ARRIVALS || !vulkan_queue_arrivals(queue) ||
-      n_rows <= SPLIT_ROWS)
+      n_rows <= VULKAN_MANY_ROWS)
     return;
   uint32_t n_left = count_tiles(piece, n_rows) % n_units, least = n_steps;
   for (uint32_t splits = 2;
@@ -280,6 +285,43 @@ static iso_status multiply(iso_queue *queue, const matrix_piece *piece) {
     push.n_whole = 0;
   vulkan_split_groups(push.n_whole + (uint64_t)(n_tiles - push.n_whole) * piece->n_splits,
                       dispatch.groups);
+  return enqueue(queue, piece, &dispatch);
+}
+
+/* By matmul_large.comp. */
+static iso_status multiply_large(iso_queue *queue, matrix_piece *piece, iso_scheme scheme) {
+  const iso_tensor *y = &piece->arguments->outputs[0];
+  const tile_shape *shape = piece->shape = &large_shapes[scheme];
+  vulkan_sizes sizes = vulkan_sizes_of(y);
+  cut_last_tiles(queue, piece, sizes.n_rows);
+  uint32_t n_tiles = count_tiles(piece, sizes.n_rows);
+  struct {
+    vulkan_rows y;
+    uint64_t x, weight, row_scales, bias, parts;
+    uint32_t n_rows, n_out, y_inner_rows, first_column, n_splits, length, n_whole;
+    uint64_t arrivals;
+  } push = {.y = vulkan_rows_of(y),
+            .x = piece->x->halves,
+            .weight = piece->rest,
+            .row_scales = piece->x->scales,
+            .bias = bias_of(piece),
+            .parts = piece->parts,
+            .n_rows = sizes.n_rows,
+            .n_out = piece->n_out,
+            .y_inner_rows = sizes.inner_rows,
+            .first_column = piece->first_column,
+            .n_splits = piece->n_splits,
+            .length = piece->length,
+            .n_whole = n_tiles - piece->n_split,
+            .arrivals = vulkan_queue_arrivals(queue)};
+  vulkan_dispatch dispatch = {.shader = shape->shader,
+                              .constants = {shape->workgroup, vulkan_type_of(y), push.bias != 0,
+                                            piece->n_in, piece->n_out >= shape->columns,
+                                            piece->n_split > 0, is_vector_result(y)},
+                              .n_constants = 7,
+                              .push = &push,
+                              .push_bytes = sizeof push};
+  vulkan_split_groups(push.n_whole + (uint64_t)piece->n_split * piece->n_splits, dispatch.groups);
   return enqueue(queue, piece, &dispatch);
 }
 
@@ -361,6 +403,8 @@ static const tile_shape *choose_direct(const iso_device *device, const iso_tenso
 
 /* Rows of a weight that lie as halves. */
 static iso_status multiply_halves(iso_queue *queue, matrix_piece *piece, uint32_t n_rows) {
+  if (vulkan_halves_in_fragments(vulkan_queue_device(queue), n_rows, piece->n_in))
+    return multiply_large(queue, piece, ISO_SCHEME_F16);
   if (!vulkan_queue_device(queue)->facts.has_matrix2) {
     piece->shape = n_rows <= SHORT_ROWS ? &direct_shapes[ISO_SCHEME_F16].low
                                         : &direct_shapes[ISO_SCHEME_F16].high;
@@ -394,8 +438,11 @@ VULKAN_LAUNCH(vulkan_matmul_matrix) {
                         .n_in = n_in,
                         .sums = base + plan.rest,
                         .parts = base + plan.parts};
+  bool in_fragments = vulkan_halves_in_fragments(vulkan_queue_device(queue), sizes.n_rows, n_in);
+  if (piece.shape->shader && in_fragments)
+    return multiply_large(queue, &piece, weight->scheme);
   if (piece.shape->shader) {
-    if (sizes.n_rows > SPLIT_ROWS) {
+    if (sizes.n_rows > VULKAN_MANY_ROWS) {
       cut_last_tiles(queue, &piece, sizes.n_rows);
       return multiply(queue, &piece);
     }

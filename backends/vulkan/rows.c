@@ -37,15 +37,22 @@ static iso_status launch_norm(iso_queue *queue, const iso_op_arguments *argument
                     vulkan_halves_wanted(queue, y, &halves);
   push.halves = halves.halves;
   push.half_scales = halves.scales;
-  vulkan_dispatch dispatch = {.shader = shader,
-                              .constants = {workgroup, vulkan_type_of(x), vulkan_type_of(y),
-                                            push.bias != 0, vector, has_halves},
-                              .n_constants = shader == VULKAN_SHADER_rms_norm ? 6 : 5,
-                              .push = &push,
-                              .push_bytes = sizeof push};
-  vulkan_split_groups(sizes.n_rows, dispatch.groups);
-  if (!has_halves)
+  vulkan_dispatch dispatch = {
+      .shader = shader,
+      .constants = {workgroup, vulkan_type_of(x), vulkan_type_of(y), push.bias != 0, vector,
+                    has_halves,
+                    vulkan_halves_in_fragments(vulkan_queue_device(queue), sizes.n_rows,
+                                               sizes.n_columns)},
+      .n_constants = shader == VULKAN_SHADER_rms_norm ? 7 : 5,
+      .push = &push,
+      .push_bytes = sizeof push};
+  if (!has_halves) {
+    vulkan_split_groups(sizes.n_rows, dispatch.groups);
     return vulkan_enqueue_op(queue, arguments, &dispatch);
+  }
+  vulkan_split_groups(
+      vulkan_halves_groups(vulkan_queue_device(queue), sizes.n_rows, sizes.n_columns),
+      dispatch.groups);
   ISO_TRY(vulkan_enqueue_halves(queue, arguments, &halves, true, &dispatch));
   vulkan_halves_left(queue, arguments, &halves);
   return ISO_OK;
