@@ -35,8 +35,7 @@ struct plan {
   bool made;
 };
 
-/* Plans are few: matrices of a model times numbers of rows. A plan sits at its hash or takes the
- * place of the one that does. */
+/* Plans are few: matrices of a model times numbers of rows. */
 enum { PLANS = 1024 };
 
 /* Numbers of rows near each other share an algorithm, that of the largest: asking for one takes the
@@ -45,7 +44,7 @@ enum { ALGORITHMS = 512 };
 struct known_algorithm {
   shape key;
   cublasLtMatmulAlgo_t algorithm;
-  bool known;
+  bool made;
 };
 static int64_t rounded_rows(int64_t m) {
   int64_t step = m <= 64 ? 16 : m <= 512 ? 64 : 128;
@@ -142,7 +141,23 @@ static uint64_t hash_of(const shape &key) {
   const unsigned char *bytes = (const unsigned char *)&key;
   for (size_t i = 0; i < sizeof key; i++)
     hash = (hash ^ bytes[i]) * UINT64_C(1099511628211);
-  return hash;
+  return hash ^ hash >> 32; /* the low bits see little of sizes that are multiples of 1,024 */
+}
+
+/* The entry of this key, at its hash or close behind; else one that is free there, or the first. */
+template <typename Entry, size_t N>
+static Entry *find_entry(Entry (&entries)[N], const shape &key) {
+  enum { NEAR = 4 };
+  Entry *found = nullptr;
+  uint64_t hash = hash_of(key);
+  for (int i = 0; i < NEAR; i++) {
+    Entry *entry = &entries[(hash + (uint64_t)i) % N];
+    if (entry->made && memcmp(&entry->key, &key, sizeof key) == 0)
+      return entry;
+    if (!found && !entry->made)
+      found = entry;
+  }
+  return found ? found : &entries[hash % N];
 }
 
 /* cuBLASLt counts columns first: y^T [n, m] = w^T' x^T with w and x as they lie. */
@@ -219,8 +234,8 @@ static iso_status find_algorithm(cuda_blas *blas, const plan &p, const float *w_
                                  const float *x_scales, cublasLtMatmulAlgo_t *out_algorithm) {
   shape key = p.key;
   key.m = rounded_rows(key.m);
-  known_algorithm *known = &blas->algorithms[hash_of(key) % ALGORITHMS];
-  if (!known->known || memcmp(&known->key, &key, sizeof key) != 0) {
+  known_algorithm *known = find_entry(blas->algorithms, key);
+  if (!known->made || memcmp(&known->key, &key, sizeof key) != 0) {
     plan rounded = {};
     iso_status status = describe(blas, key, &rounded);
     if (status == ISO_OK && key.scaling != CUDA_UNSCALED)
@@ -228,7 +243,7 @@ static iso_status find_algorithm(cuda_blas *blas, const plan &p, const float *w_
     if (status == ISO_OK)
       status = ask(blas, &rounded, &known->algorithm);
     clear_plan(blas, &rounded);
-    known->known = status == ISO_OK;
+    known->made = status == ISO_OK;
     if (status != ISO_OK)
       return status;
     known->key = key;
@@ -255,7 +270,7 @@ static iso_status find_plan(cuda_blas *blas, const cuda_product *product, plan *
   key.y_stride = product->y_stride;
   key.scheme = product->scheme, key.y_scheme = product->y_scheme;
   key.scaling = product->scaling;
-  plan *p = &blas->plans[hash_of(key) % PLANS];
+  plan *p = find_entry(blas->plans, key);
   if (!p->made || memcmp(&p->key, &key, sizeof key) != 0) {
     clear_plan(blas, p);
     iso_status status = make_plan(blas, key, product->w_scales, product->x_scales, p);
