@@ -111,7 +111,7 @@ static bool fit_beside(const simt_deferred_op *ops, uint32_t count) {
 
 /* Whether products of the same rows leave much of the device idle, each with scratch of its own. */
 static bool leave_room(const simt_deferred_op *ops, uint32_t count) {
-  enum { MOST_ROWS = 512 };
+  enum { MOST_ROWS = 128 };
   const iso_tensor &x = ops[0].arguments.inputs[0];
   int64_t n_rows = 1;
   for (uint32_t d = 0; d + 1 < x.n_dims; d++)
