@@ -78,6 +78,8 @@ static const char *const grid[] = {
     "rows=@float k_cache=f8_g128 v_cache=f8_g128,f16",
     "paged_attention T=160 H=32 G=8 D=128 E=128 P=40 S=16 Q=30 B=12 batch=serve,prefill rows=bf16 "
     "cache=bf16,q8_0,f8_g128 settled=0,1",
+    "paged_attention T=140 H=32 G=8 D=128 E=128 P=60 S=16 Q=40 B=12 batch=serve,mixed rows=bf16 "
+    "cache=bf16,q8_0,f8_g128",
     "paged_attention T=33 H=4 G=1 D=128 E=256 P=30 S=16 Q=3 B=8 k_cache=f8_g128,q8_0 "
     "v_cache=f8_g128 "
     "window=0,40 causal=0,1 soft_cap=0,5",

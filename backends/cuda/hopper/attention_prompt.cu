@@ -50,9 +50,15 @@ iso_status launch(iso_queue *queue, const iso_op_arguments *arguments) {
 /* ---- Prompts beside sequences that decode ------------------------------------------------------
  */
 
-/* Up to so many rows a sequence, on average, there may be drafts of all rather than prompts of
- * some. */
-enum { MOST_DRAFTED_ROWS = 4 };
+/* Up to so many rows there may be drafts of all sequences rather than prompts of some, or too few
+ * rows of prompts to matter. Many sequences have few drafts, most of which attention_split() takes
+ * in both ways. */
+int64_t most_drafted_rows(int64_t n_sequences) {
+  constexpr int64_t MANY_SEQUENCES = 32, FEW_ROWS = 96, DRAFTED_ROWS = 4;
+  int64_t half = n_sequences / 2;
+  return n_sequences < MANY_SEQUENCES ? DRAFTED_ROWS * n_sequences
+                                      : n_sequences + (half > FEW_ROWS ? half : FEW_ROWS);
+}
 
 attention_split_plan plan_of(const iso_device *device, const iso_op_arguments *arguments) {
   const iso_tensor *inputs = arguments->inputs;
@@ -67,7 +73,7 @@ iso_refusal check_mixed(const iso_device *device, const iso_op_arguments *argume
   if (refusal != ISO_ACCEPTED)
     return refusal;
   int64_t n_sequences = arguments->inputs[3].dims[0];
-  if (n_sequences < 2 || arguments->inputs[0].dims[0] <= MOST_DRAFTED_ROWS * n_sequences) {
+  if (n_sequences < 2 || arguments->inputs[0].dims[0] <= most_drafted_rows(n_sequences)) {
     *out_detail = "one sequence, or few rows of each";
     return ISO_REFUSED_SHAPE;
   }

@@ -486,7 +486,8 @@ iso_status attention_prompt_launch(iso_queue *queue, const attention_operands &o
 
 /* Prompts beside sequences that decode. Those whose rows one tile of attention_split.cuh holds go
  * that way, which reads their keys once for all heads and splits them; there are no more such tiles
- * than sequences. Both run beside each other: one is bound by memory, the other has few blocks. */
+ * than sequences. Both run beside each other: one is bound by memory, the other has few blocks,
+ * which therefore come first. */
 static inline attention_split_plan attention_mixed_plan(int64_t slots, int64_t n_sequences,
                                                         int64_t n_heads, int64_t n_kv_heads,
                                                         int64_t capacity, int64_t dim) {
@@ -500,11 +501,11 @@ iso_status attention_mixed_launch(iso_queue *queue, const attention_operands &o,
   few.most_rows = plan.tile_rows;
   many.least_rows = plan.tile_rows + 1;
   ISO_TRY(simt_fork(queue, 1));
-  simt_enter_lane(queue, 0);
   iso_status status = attention_prompt_launch<Prompt, Dim, true>(queue, many);
-  simt_leave_lane(queue);
+  simt_enter_lane(queue, 0);
   if (status == ISO_OK)
     status = attention_split_launch<Split, Dim, true>(queue, few, plan, workspace);
+  simt_leave_lane(queue);
   iso_status joined = simt_join(queue, 1);
   return status != ISO_OK ? status : joined;
 }
