@@ -380,7 +380,7 @@ def main():
     if options.output:
         import plot  # says now, and not after the load, that it needs matplotlib
     bodies = make_bodies(options, options.requests, options.seed)
-    warm_up = make_bodies(options, options.warm_up, -1 - options.seed)
+    warm_up = make_bodies(options, options.warm_up, f"warm-up {options.seed}")  # Random(-n) is Random(n)
     results, notes = {}, []
     for name, what in map(name_and_place, options.servers or default_servers(options)):
         with servers.running(what) as (url, pid):
