@@ -1,17 +1,56 @@
 /* Attention of few query rows a sequence over f16, bf16, Q8_0 and F8_G128 caches. */
-#include "backends/simt/attention_split.cuh"
+#include "backends/simt/attention_decode.cuh"
 
 namespace {
 
 /* Beyond this many rows a sequence, on average, keys are better shared by more rows. */
 enum { MOST_ROWS = 8 };
 
-attention_split_plan plan_of(const iso_device *device, const iso_op_arguments *arguments) {
+/* attention_decode() for caches of a type and heads of a width; no launch where there is none. */
+struct decode_kernel {
+  iso_status (*launch)(iso_queue *, const attention_operands &, const attention_split_plan &,
+                       uint8_t *);
+  int64_t row_bytes;
+  int per_unit; /* blocks that a multiprocessor holds */
+};
+
+template <typename Cache, typename Act, int Dim> decode_kernel decode_kernel_of() {
+  return {attention_decode_launch<Cache, Act, Dim>, Cache::row_bytes,
+          attention_decode_shared<Cache, Dim>::per_unit};
+}
+
+template <typename Act> decode_kernel find_decode_kernel(iso_scheme scheme, int64_t dim) {
+  constexpr iso_scheme own = __is_same(Act, simt_bf16) ? ISO_SCHEME_BF16 : ISO_SCHEME_F16;
+  if (scheme == own && dim == 128)
+    return decode_kernel_of<decode_floats<Act, 128>, Act, 128>();
+  if (scheme == own && dim == 64)
+    return decode_kernel_of<decode_floats<Act, 64>, Act, 64>();
+  if (scheme == ISO_SCHEME_Q8_0 && dim == 128)
+    return decode_kernel_of<decode_blocks<split_q8_0<128>>, Act, 128>();
+  if (scheme == ISO_SCHEME_F8_G128 && dim == 128)
+    return decode_kernel_of<decode_blocks<split_f8>, Act, 128>();
+  return {};
+}
+
+decode_kernel find_decode_kernel(const iso_op_arguments *arguments) {
+  const iso_tensor &q = arguments->inputs[0];
+  iso_scheme cache = arguments->inputs[1].scheme;
+  return q.scheme == ISO_SCHEME_BF16  ? find_decode_kernel<simt_bf16>(cache, q.dims[2])
+         : q.scheme == ISO_SCHEME_F16 ? find_decode_kernel<simt_f16>(cache, q.dims[2])
+                                      : decode_kernel{};
+}
+
+attention_split_plan plan_for(int64_t slots, const iso_op_arguments *arguments) {
   const iso_tensor *inputs = arguments->inputs;
-  int64_t slots = attention_split_slots(simt_n_units(device), inputs[1].scheme, inputs[0].dims[2]);
   return attention_split_of(slots, inputs[0].dims[0], inputs[3].dims[0], inputs[0].dims[1],
                             inputs[1].dims[1], inputs[3].dims[1] * inputs[1].dims[2],
                             inputs[0].dims[2]);
+}
+
+attention_split_plan plan_of(const iso_device *device, const iso_op_arguments *arguments) {
+  const iso_tensor *inputs = arguments->inputs;
+  return plan_for(attention_split_slots(simt_n_units(device), inputs[1].scheme, inputs[0].dims[2]),
+                  arguments);
 }
 
 /* Shared memory of a block. Beside what a launch asks for a kernel has some of its own. */
@@ -55,8 +94,12 @@ iso_refusal check(const iso_device *device, const iso_op_arguments *arguments,
   return ISO_ACCEPTED;
 }
 
+/* Enough for either kernel: which one it will be strides and addresses have a say in. */
 uint64_t workspace(const iso_device *device, const iso_op_arguments *arguments) {
-  return plan_of(device, arguments).workspace_bytes;
+  int slots = find_decode_kernel(arguments).per_unit * simt_n_units(device);
+  uint64_t bytes = plan_of(device, arguments).workspace_bytes;
+  uint64_t others = slots > 0 ? plan_for(slots, arguments).workspace_bytes : 0;
+  return bytes > others ? bytes : others;
 }
 
 template <typename V>
@@ -80,14 +123,19 @@ iso_status launch_q8_0(iso_queue *queue, const iso_op_arguments *arguments) {
 }
 
 iso_status launch(iso_queue *queue, const iso_op_arguments *arguments) {
+  decode_kernel decode = find_decode_kernel(arguments);
+  attention_operands o = attention_read(arguments);
+  if (decode.launch && attention_decode_takes(o, arguments->inputs[0].scheme, decode.row_bytes))
+    return decode.launch(queue, o,
+                         plan_for(decode.per_unit * simt_n_units(queue->device), arguments),
+                         simt_workspace(arguments));
   switch (arguments->inputs[1].scheme) {
   case ISO_SCHEME_F16:
     return launch_floats<simt_f16>(queue, arguments);
   case ISO_SCHEME_BF16:
     return launch_floats<simt_bf16>(queue, arguments);
   case ISO_SCHEME_F8_G128:
-    return attention_split_launch<split_f8, 128>(queue, attention_read(arguments),
-                                                 plan_of(queue->device, arguments),
+    return attention_split_launch<split_f8, 128>(queue, o, plan_of(queue->device, arguments),
                                                  simt_workspace(arguments));
   default:
     return launch_q8_0(queue, arguments);

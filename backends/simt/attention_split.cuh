@@ -407,21 +407,44 @@ __device__ __forceinline__ void attention_merge_row(const float *mine, int n_spl
     simt_store(scheme, y, lane + j * 32, sums[j] / whole);
 }
 
+/* Whether a token is some sequence's; for all lanes of a subgroup together. */
+__device__ __forceinline__ bool attention_is_covered(const attention_operands &o, int token) {
+  bool covered = false;
+  for (int s = threadIdx.x % 32; s < o.n_sequences; s += 32)
+    covered |= token >= o.query_start[s] && token - o.query_start[s] < o.query_length[s];
+  return __any_sync(0xffffffffu, covered);
+}
+
 /* Zeros in the rows of no sequence, of those that block `index` of `count` looks at. */
 __device__ __forceinline__ void attention_clear_rows(const attention_operands &o, int index,
                                                      int count) {
   int lane = threadIdx.x % 32;
   for (int token = index + (int)threadIdx.x / 32 * count; token < o.n_tokens;
        token += SPLIT_SUBGROUPS * count) {
-    bool covered = false;
-    for (int s = lane; s < o.n_sequences; s += 32)
-      covered |= token >= o.query_start[s] && token - o.query_start[s] < o.query_length[s];
-    if (__any_sync(0xffffffffu, covered))
+    if (attention_is_covered(o, token))
       continue;
     for (int head = 0; head < o.n_heads; head++)
       for (int e = lane; e < o.y.n_columns; e += 32)
         simt_store(o.y.scheme, o.y.row((int64_t)token * o.n_heads + head), e, 0.0f);
   }
+}
+
+/* Whether a block is the last of its tile's splits to get here, and all that others have written is
+ * there. */
+__device__ __forceinline__ bool attention_is_last_split(uint32_t *counters) {
+  __shared__ bool is_last;
+  uint32_t *counter = counters + (int64_t)blockIdx.z * gridDim.y + blockIdx.y;
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0)
+    is_last = atomicAdd(counter, 1u) == gridDim.x - 1;
+  __syncthreads();
+  if (!is_last)
+    return false;
+  __threadfence();
+  if (threadIdx.x == 0)
+    *counter = 0;
+  return true;
 }
 
 /* Grid: splits, (key head, tile of its heads), tiles. */
@@ -652,27 +675,12 @@ __global__ void __launch_bounds__(SPLIT_SUBGROUPS * 32,
     if (lane == 0 && !is_all)
       out[Dim] = highest, out[Dim + 1] = whole;
   }
-  if (ByTile || n_splits == 1)
-    return;
-
-  /* The last split of a tile to get here merges all. */
-  __shared__ bool is_last;
-  uint32_t *counter = counters + (int64_t)blockIdx.z * gridDim.y + blockIdx.y;
-  __threadfence();
-  __syncthreads();
-  if (threadIdx.x == 0)
-    is_last = atomicAdd(counter, 1u) == (uint32_t)n_splits - 1;
-  __syncthreads();
-  if (!is_last)
-    return;
-  __threadfence();
-  if (threadIdx.x == 0)
-    *counter = 0;
-  for (int n = warp; n < n_columns; n += SPLIT_SUBGROUPS) {
-    int64_t index = ((int64_t)tile.token + n / heads) * o.n_heads + first_head + n % heads;
-    attention_merge_row<Dim>(partial + index * n_splits * (Dim + 2), n_splits, o.y.scheme,
-                             o.y.row(index));
-  }
+  if (!ByTile && n_splits > 1 && attention_is_last_split(counters))
+    for (int n = warp; n < n_columns; n += SPLIT_SUBGROUPS) {
+      int64_t index = ((int64_t)tile.token + n / heads) * o.n_heads + first_head + n % heads;
+      attention_merge_row<Dim>(partial + index * n_splits * (Dim + 2), n_splits, o.y.scheme,
+                               o.y.row(index));
+    }
 }
 
 /* One subgroup a (row, head) of the tiles. */
