@@ -168,7 +168,8 @@ bool simt_rope_kv_write_fits(const simt_deferred_op *ops, uint32_t count) {
   rope_fused f = fused_of(ops);
   return simt_is_same(&kv.inputs[0], &k.outputs[0]) &&
          simt_is_apart(&kv.inputs[1], &q.outputs[0]) &&
-         simt_is_apart(&kv.inputs[1], &k.outputs[0]) && (are_plain(f) || rope_many_takes(f));
+         simt_is_apart(&kv.inputs[1], &k.outputs[0]) &&
+         (are_plain(f) || rope_many_takes(f) || rope_heads_take(f));
 }
 
 iso_status simt_rope_kv_write(iso_queue *queue, const simt_deferred_op *ops, uint32_t) {

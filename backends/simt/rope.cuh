@@ -14,7 +14,7 @@ struct rope_operands {
   bool settled; /* positions, and of fused kernels slots, are there before the launch's turn */
 };
 
-/* A cache of plain floats. */
+/* A cache of plain floats or F8_G128. */
 struct rope_cache {
   uint8_t *data;
   iso_scheme scheme;

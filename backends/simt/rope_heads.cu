@@ -1,7 +1,9 @@
 /* Rotary positions of rows of many sequences that decode, of heads of 128 16-bit floats: a subgroup
  * rotates a head of a token, 4 columns a lane, or stores one of values. Sines, and the places of
  * cached rows, are found before the launch's turn where positions and slots are settled. */
+#include "backends/simt/encode.cuh"
 #include "backends/simt/rope.cuh"
+#include "quant/blocks.h"
 
 namespace {
 
@@ -12,6 +14,26 @@ enum { COLUMNS = 128, SUBGROUPS = 4, THREADS = SUBGROUPS * SIMT_SUBGROUP, LEAST_
 struct lane_columns {
   int first, second;
 };
+
+/* A row of 128, of which each lane of a subgroup has its columns, as f8_g128. */
+__device__ __forceinline__ void store_f8(uint8_t *cached, lane_columns at, const float (&v)[4]) {
+  float largest = 0, of[4];
+#pragma unroll
+  for (int j = 0; j < 4; j++) {
+    of[j] = simt_f8_value(v[j]);
+    largest = fmaxf(largest, fabsf(of[j]));
+  }
+  float scale = simt_f8_scale(simt_subgroup_reduce(largest, simt_max()));
+  uint32_t codes[4];
+#pragma unroll
+  for (int j = 0; j < 4; j++)
+    codes[j] = simt_f8_code(of[j], scale);
+  auto *block = (iso_block_f8_g128 *)cached;
+  if (threadIdx.x % SIMT_SUBGROUP == 0)
+    block->scale = scale;
+  *(uint16_t *)(block->codes + at.first) = (uint16_t)(codes[0] | codes[1] << 8);
+  *(uint16_t *)(block->codes + at.second) = (uint16_t)(codes[2] | codes[3] << 8);
+}
 
 /* Grid: heads of queries, keys and values, as many a block as it has subgroups; tokens. */
 template <bool Interleaved>
@@ -56,8 +78,12 @@ __global__ void __launch_bounds__(THREADS) turn_heads(const __grid_constant__ ro
   }
   if (!cached)
     return;
-  simt_store2(cache.scheme, cached, at.first, v[0], v[1]);
-  simt_store2(cache.scheme, cached, at.second, v[2], v[3]);
+  if (cache.scheme == ISO_SCHEME_F8_G128) {
+    store_f8(cached, at, v);
+  } else {
+    simt_store2(cache.scheme, cached, at.first, v[0], v[1]);
+    simt_store2(cache.scheme, cached, at.second, v[2], v[3]);
+  }
 }
 
 bool is_whole(const simt_rows &rows) {
@@ -69,7 +95,8 @@ bool is_whole(const rope_operands &o) {
 }
 bool is_whole(const rope_cache &c) {
   uint64_t bits = (uint64_t)(uintptr_t)c.data | (uint64_t)c.row_bytes;
-  return (ISO_SCHEME_BIT(c.scheme) & SIMT_FLOATS) && bits % 8 == 0;
+  return c.scheme == ISO_SCHEME_F8_G128 ? bits % 4 == 0
+                                        : (ISO_SCHEME_BIT(c.scheme) & SIMT_FLOATS) && bits % 8 == 0;
 }
 
 } /* namespace */
