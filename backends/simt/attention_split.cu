@@ -78,6 +78,10 @@ iso_refusal check(const iso_device *device, const iso_op_arguments *arguments,
   iso_refusal refusal = attention_check(device, arguments, out_detail);
   if (refusal != ISO_ACCEPTED)
     return refusal;
+  if (inputs[1].scheme == ISO_SCHEME_F8_G128 && inputs[0].scheme == ISO_SCHEME_F32) {
+    *out_detail = "queries would be rounded to f16";
+    return ISO_REFUSED_ACTIVATION;
+  }
   if (shared_bytes(inputs[1]) > simt_shared_bytes(device)) {
     *out_detail = "needs more shared memory than a block has here";
     return ISO_REFUSED_DEVICE;
