@@ -99,12 +99,6 @@ struct attention_decode_shape {
   __device__ __forceinline__ int head(int column) const { return (int)(heads >> column * 4 & 15); }
 };
 
-__device__ __forceinline__ float attention_decode_exp2(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-
 /* attention_find_longest(), where pages are a power of two and nothing but the context bounds what
  * is seen. */
 struct attention_decode_share {
@@ -231,13 +225,13 @@ template <typename Cache, int Dim> struct attention_decode_state {
 #pragma unroll
       for (int mask = 4; mask < 32; mask *= 2)
         highest[c] = fmaxf(highest[c], simt_shuffle_xor(highest[c], mask));
-      shrink[c] = attention_decode_exp2(maximum[c] - highest[c]);
+      shrink[c] = attention_exp2(maximum[c] - highest[c]);
       maximum[c] = highest[c];
       total[c] *= shrink[c];
     }
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-      scores[i] = attention_decode_exp2(scores[i] - maximum[i % 2]);
+      scores[i] = attention_exp2(scores[i] - maximum[i % 2]);
       total[i % 2] += scores[i];
     }
   }
@@ -296,7 +290,7 @@ attention_decode_finish(const attention_operands &o, const attention_decode_shap
       highest = fmaxf(highest, maxima[w * SPLIT_COLUMNS + n]);
 #pragma unroll
     for (int w = 0; w < SPLIT_SUBGROUPS; w++) {
-      float factor = attention_decode_exp2(maxima[w * SPLIT_COLUMNS + n] - highest);
+      float factor = attention_exp2(maxima[w * SPLIT_COLUMNS + n] - highest);
       whole += totals[w * SPLIT_COLUMNS + n] * factor;
       if (e >= Dim)
         continue;

@@ -134,6 +134,13 @@ __device__ inline attention_tile attention_find_tile(const attention_operands &o
   return tile;
 }
 
+/* 2^x, 0 for what is no normal number. */
+__device__ __forceinline__ float attention_exp2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
 /* What a launch has to do for a sequence: its tiles, and how far its context is from the longest
  * there may be, in 32 steps. */
 struct attention_share {

@@ -262,12 +262,6 @@ attention_one_begin(const attention_operands &o, const attention_one_rope &r, in
 /* Finite, so that differences are numbers where nothing was seen. */
 #define ONE_LOWEST (-3e38f)
 
-__device__ __forceinline__ float attention_one_exp2(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-
 /* A column's running maximum (in units of log 2) and sum, and weighted values. */
 template <int Dim> struct attention_one_state {
   float maximum[2] = {ONE_LOWEST, ONE_LOWEST}, total[2] = {};
@@ -288,13 +282,13 @@ template <int Dim> struct attention_one_state {
 #pragma unroll
       for (int mask = 4; mask < 32; mask *= 2)
         highest[c] = fmaxf(highest[c], simt_shuffle_xor(highest[c], mask));
-      shrink[c] = attention_one_exp2(maximum[c] - highest[c]);
+      shrink[c] = attention_exp2(maximum[c] - highest[c]);
       maximum[c] = highest[c];
       total[c] *= shrink[c];
     }
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-      weights[i] = attention_one_exp2(weights[i] - maximum[i % 2]);
+      weights[i] = attention_exp2(weights[i] - maximum[i % 2]);
       total[i % 2] += weights[i];
     }
     if (!is_first)
@@ -344,7 +338,7 @@ attention_one_send(attention_one_shared<Dim, Ranks, Subgroups> &shared, int n_he
     float4 sum = make_float4(0, 0, 0, 0);
 #pragma unroll
     for (int w = 0; w < Subgroups; w++) {
-      float factor = attention_one_exp2(shared.maxima[w][head] - highest);
+      float factor = attention_exp2(shared.maxima[w][head] - highest);
       float4 of_subgroup = shared.partial[w][head][at];
       total += shared.totals[w][head] * factor;
       sum.x += of_subgroup.x * factor, sum.y += of_subgroup.y * factor;
@@ -377,7 +371,7 @@ attention_one_finish(const attention_operands &o,
   float4 sum = make_float4(0, 0, 0, 0);
 #pragma unroll
   for (int r = 0; r < Ranks; r++) {
-    float factor = attention_one_exp2(statistics[r].x - highest);
+    float factor = attention_exp2(statistics[r].x - highest);
     float4 of_rank = shared.sums[i * Ranks + r];
     total += statistics[r].y * factor;
     sum.x += of_rank.x * factor, sum.y += of_rank.y * factor;

@@ -163,17 +163,10 @@ struct prompt_f8 {
   }
 };
 
-/* 2^x, 0 for what is no normal number. */
-__device__ __forceinline__ float prompt_power(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-
 /* To 2^-22, which the rounding of queries hides. */
 __device__ __forceinline__ float prompt_tanh(float x) {
   const float TWO_LOG2_E = 2.8853900817779268f;
-  return 1 - __fdividef(2.0f, prompt_power(fminf(x * TWO_LOG2_E, 100.0f)) + 1);
+  return 1 - __fdividef(2.0f, attention_exp2(fminf(x * TWO_LOG2_E, 100.0f)) + 1);
 }
 
 /* Scores that need nothing, that must be masked, and that are bent by a cap or slopes as well. */
@@ -213,7 +206,7 @@ prompt_weigh(const attention_operands &o, float (&scores)[64], const prompt_row 
     highest[r] = fmaxf(highest[r], simt_shuffle_xor(highest[r], 1));
     highest[r] = fmaxf(highest[r], simt_shuffle_xor(highest[r], 2));
     float now = fmaxf(maximum[r], highest[r] * factor[r]);
-    shrink[r] = maximum[r] == now ? 1.0f : prompt_power(maximum[r] - now);
+    shrink[r] = maximum[r] == now ? 1.0f : attention_exp2(maximum[r] - now);
     maximum[r] = now;
     total[r] *= shrink[r];
     base[r] = now == -INFINITY ? 0.0f : now;
@@ -221,7 +214,7 @@ prompt_weigh(const attention_operands &o, float (&scores)[64], const prompt_row 
 #pragma unroll
   for (int i = 0; i < 64; i++) {
     int r = i / 2 % 2;
-    scores[i] = prompt_power(fmaf(scores[i], factor[r], -base[r]));
+    scores[i] = attention_exp2(fmaf(scores[i], factor[r], -base[r]));
     total[r] += scores[i];
   }
 }
