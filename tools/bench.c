@@ -61,18 +61,36 @@ iso_status iso_bench_prompt(iso_bench *bench, int32_t sequence, int32_t position
   return ISO_OK;
 }
 
-iso_status iso_bench_decode(iso_bench *bench, int32_t n_sequences, int32_t position) {
+static iso_status prepare_decode(iso_bench *bench, int32_t n_sequences, int32_t position) {
   draw_tokens(bench, bench->tokens, n_sequences);
   for (int32_t i = 0; i < n_sequences; i++)
     bench->batch[i] = sequence_at(bench, i, position, bench->tokens + i, 1);
-  if (iso_tool_interrupted())
-    return iso_fail(ISO_ERROR_CANCELLED, "interrupted");
+  return iso_tool_interrupted() ? iso_fail(ISO_ERROR_CANCELLED, "interrupted") : ISO_OK;
+}
+
+iso_status iso_bench_decode(iso_bench *bench, int32_t n_sequences, int32_t position) {
+  ISO_TRY(prepare_decode(bench, n_sequences, position));
   return run_step(bench, bench->batch, n_sequences);
+}
+
+/* As the engine decodes where the device draws tokens: each step takes those of the step before on
+ * the device, and is submitted while that one runs. */
+static iso_status decode_overlapped(iso_bench *bench, const iso_bench_test *test) {
+  for (int32_t i = 0; i < test->n_gen; i++) {
+    ISO_TRY(prepare_decode(bench, test->n_sequences, test->n_depth + i));
+    ISO_TRY(iso_runtime_submit(bench->runtime, bench->batch, i > 0 ? bench->drawn_rows : NULL,
+                               test->n_sequences));
+    if (i > 0)
+      ISO_TRY(iso_runtime_wait(bench->runtime));
+  }
+  return iso_runtime_wait(bench->runtime);
 }
 
 static iso_status run_test(iso_bench *bench, const iso_bench_test *test) {
   if (test->n_prompt > 0)
     return iso_bench_prompt(bench, 0, test->n_depth, test->n_prompt);
+  if (iso_runtime_overlaps(bench->runtime))
+    return decode_overlapped(bench, test);
   for (int32_t i = 0; i < test->n_gen; i++)
     ISO_TRY(iso_bench_decode(bench, test->n_sequences, test->n_depth + i));
   return ISO_OK;
@@ -215,10 +233,13 @@ static iso_status prepare(iso_bench *bench, const iso_bench_test *tests, int n_t
   bench->pages = calloc((size_t)in_force->n_pages, sizeof *bench->pages);
   bench->tokens = calloc((size_t)in_force->max_tokens, sizeof *bench->tokens);
   bench->batch = calloc((size_t)sequences, sizeof *bench->batch);
-  if (!bench->pages || !bench->tokens || !bench->batch)
+  bench->drawn_rows = calloc((size_t)sequences, sizeof *bench->drawn_rows);
+  if (!bench->pages || !bench->tokens || !bench->batch || !bench->drawn_rows)
     return iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory for a batch");
   for (int32_t i = 0; i < in_force->n_pages; i++)
     bench->pages[i] = i;
+  for (int32_t i = 0; i < sequences; i++)
+    bench->drawn_rows[i] = i;
   return ISO_OK;
 }
 
@@ -242,6 +263,7 @@ iso_status iso_command_bench(iso_options *options, int *out_exit) {
   free(bench.pages);
   free(bench.tokens);
   free(bench.batch);
+  free(bench.drawn_rows);
   iso_runtime_destroy(bench.runtime);
   iso_model_close(model);
   return status;

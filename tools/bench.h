@@ -22,6 +22,7 @@ typedef struct iso_bench {
   int32_t *pages; /* [n_sequences, pages_per_sequence] */
   int32_t *tokens;
   iso_batch_sequence *batch; /* [n_sequences] */
+  int32_t *drawn_rows;       /* [n_sequences], 0 .. n_sequences - 1: whose token each takes */
 } iso_bench;
 
 /* Evaluates n_tokens random tokens of sequence `sequence` from `position` on, in steps of n_batch;
