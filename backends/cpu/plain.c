@@ -68,13 +68,13 @@ static void embedding_row(const iso_op_arguments *arguments, int64_t row) {
   const iso_embedding_attributes *attributes = arguments->attributes;
   const int32_t *ids = iso_cpu_address(&arguments->inputs[0]);
   const iso_tensor *table = &arguments->inputs[1], *y = &arguments->outputs[0];
-  transcode(table, iso_cpu_row(table, ids[row]), y, iso_cpu_row(y, row), table->dims[1],
-            attributes->scale);
+  bool inside = ids[row] >= 0 && ids[row] < table->dims[0];
+  transcode(table, iso_cpu_row(table, inside ? ids[row] : 0), y, iso_cpu_row(y, row),
+            table->dims[1], inside ? attributes->scale : NAN);
 }
 
 static iso_status embedding_launch(iso_queue *queue, const iso_op_arguments *arguments) {
   const iso_tensor *y = &arguments->outputs[0];
-  ISO_TRY(check_indices(arguments, 0, arguments->inputs[1].dims[0]));
   return run_rows(queue, arguments, y->dims[0], y->dims[1], embedding_row);
 }
 

@@ -1,5 +1,5 @@
-/* Ops that pick rows: embedding, gather_rows. An index out of range, which the schema forbids,
- * gives a row of NaN or zeros rather than a fault of the device. */
+/* Ops that pick rows: embedding, gather_rows. A row of gather_rows that there is not, which the
+ * schema forbids, becomes zeros rather than a fault of the device. */
 #include "backends/simt/decode.cuh"
 
 namespace {

@@ -169,9 +169,14 @@ static void fill_below(generator *g, int32_t *out, int64_t n, int64_t limit) {
     out[i] = (int32_t)(i == 0 ? limit - 1 : i == 1 ? 0 : between(g, 0, limit));
 }
 
+/* Some of many name no row of the table. */
 static iso_status fill_embedding(generator *g, const iso_case *test, iso_case_data *data) {
-  fill_below(g, indices(data, 0), count(&test->arguments.inputs[0]),
-             test->arguments.inputs[1].dims[0]);
+  int64_t n = count(&test->arguments.inputs[0]), n_rows = test->arguments.inputs[1].dims[0];
+  const int32_t outside[] = {-1, (int32_t)n_rows, INT32_MIN, INT32_MAX};
+  int32_t *ids = indices(data, 0);
+  fill_below(g, ids, n, n_rows);
+  for (int64_t i = 0; i < 4 && 4 * i + 4 < n; i++)
+    ids[4 * i + 4] = outside[i];
   return ISO_OK;
 }
 

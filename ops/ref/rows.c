@@ -1,5 +1,6 @@
 /* Ops that pick rows: embedding, gather_rows. */
 #include "ops/ref/reference.h"
+#include <math.h>
 #include <string.h>
 
 iso_status iso_reference_embedding(iso_reference_call *call) {
@@ -9,10 +10,11 @@ iso_status iso_reference_embedding(iso_reference_call *call) {
   ISO_TRY(iso_reference_scratch(call, n_columns, sizeof *row, &row));
   for (int64_t t = 0; t < iso_n_rows(y); t++) {
     int32_t id = iso_load_index(ids, t);
-    ISO_TRY(iso_check_index(call, 0, t, id, 0, iso_n_rows(table)));
-    iso_load_row(table, id, row);
+    bool inside = id >= 0 && id < iso_n_rows(table);
+    if (inside)
+      iso_load_row(table, id, row);
     for (int64_t i = 0; i < n_columns; i++)
-      row[i] *= call->attributes.embedding.scale;
+      row[i] = inside ? row[i] * call->attributes.embedding.scale : NAN;
     iso_store_row(y, t, row);
   }
   return ISO_OK;

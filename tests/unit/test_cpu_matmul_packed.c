@@ -157,7 +157,7 @@ static void what_cannot_be_packed_is_refused(void **state) {
 static void embedding_reads_a_packed_table(void **state) {
   (void)state;
   const iso_kernel *kernel = find_record("embedding.packed");
-  static const int32_t IDS[] = {0, 18, 15, 16, 3, 3};
+  static const int32_t IDS[] = {0, 18, 15, -1, 3, 19}; /* two are of no row */
   const iso_scheme outputs[] = {ISO_SCHEME_F32, ISO_SCHEME_F16, ISO_SCHEME_BF16};
   for (int o = 0; o < 3; o++) {
     uint64_t row_bytes;
@@ -200,18 +200,15 @@ static void embedding_reads_a_packed_table(void **state) {
     for (int row = 0; row < 6; row++) {
       float expected[512];
       uint8_t encoded[512 * 4];
+      bool inside = IDS[row] >= 0 && IDS[row] < 19;
       iso_scheme_decode_row(weight.scheme,
-                            (const uint8_t *)weight.data + (uint64_t)IDS[row] * row_bytes, expected,
-                            512);
+                            (const uint8_t *)weight.data +
+                                (inside ? (uint64_t)IDS[row] * row_bytes : 0),
+                            expected, 512);
       for (int i = 0; i < 512; i++)
-        expected[i] *= 0.75f;
+        expected[i] = inside ? expected[i] * 0.75f : NAN;
       iso_scheme_encode_row(outputs[o], expected, NULL, encoded, 512);
       assert_memory_equal(buffers[2]->data + (uint64_t)row * 512 * element, encoded, 512 * element);
-    }
-    const int32_t bad[2] = {19, -1};
-    for (int i = 0; i < 2; i++) {
-      memcpy(buffers[0]->data, &bad[i], 4);
-      assert_int_equal(kernel->launch(cpu.queue, &arguments), ISO_ERROR_INVALID_ARGUMENT);
     }
     for (int i = 0; i < 4; i++)
       cpu.backend->memory->free(cpu.device, buffers[i]);

@@ -30,10 +30,13 @@ void main() {
   uint g = group_index() % n_pieces * WORKGROUP + gl_LocalInvocationID.x;
   if (r >= n_rows || g >= n_groups)
     return;
-  uint id = min(uint(Ints(ids).v[r]), n_table_rows - 1);
+  uint id = uint(Ints(ids).v[r]);
+  bool inside = id < n_table_rows;
+  id = inside ? id : 0;
   uint64_t to = row_of(y, r, n_rows);
   uint span = g / (HALF / 4), j = g % (HALF / 4), k = span * (2 * HALF) + 4 * j;
   Group group = decode(weight_row(rest, scales, id, n_columns), span, j, n_columns);
-  store_four(to, k, group.low * group.scale.x + group.bias.x);
-  store_four(to, k + HALF, group.high * group.scale.y + group.bias.y);
+  vec4 none = vec4(uintBitsToFloat(0x7fc00000u));
+  store_four(to, k, inside ? group.low * group.scale.x + group.bias.x : none);
+  store_four(to, k + HALF, inside ? group.high * group.scale.y + group.bias.y : none);
 }
