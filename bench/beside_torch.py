@@ -58,16 +58,29 @@ def product(rows, out, columns):
     return lambda: (bf16(rows, columns), bf16(out, columns)), lambda x, w: F.linear(x, w)
 
 
+def product_e4m3(rows, out, columns):
+    """Both sides in E4M3 with a scale a row; rounding x is not in it, as it is in Isomer's."""
+    def make():
+        codes = [bf16(n, columns).to(torch.float8_e4m3fn) for n in (rows, out)]
+        return (*codes, torch.ones(rows, 1, device="cuda"), torch.ones(1, out, device="cuda"))
+    return make, lambda x, w, of_x, of_w: torch._scaled_mm(
+        x, w.t(), scale_a=of_x, scale_b=of_w, out_dtype=torch.bfloat16, use_fast_accum=True)
+
+
 def cases():
     """Name of the row of bench/gpu.py, what runs, operands and function, and the backend asked."""
     yield ("product, 4,096 x 4,096 x 14,336, bf16", "linear", *product(4096, 14336, 4096), None)
     yield ("product of 1 row, 57,344 x 4,096, bf16", "linear", *product(1, 57344, 4096), None)
     yield ("product of 64 rows, bf16", "linear", *product(64, 57344, 4096), None)
+    for rows, out in ((64, 57344), (2048, 14336)):
+        yield (f"product of {rows:,} rows, f8 x f8", "scaled_mm", *product_e4m3(rows, out, 4096),
+               None)
     for backend in (SDPBackend.FLASH_ATTENTION, SDPBackend.CUDNN_ATTENTION):
         name = backend.name.split("_")[0].lower()
         yield ("decode attention, 64 x 8,192 positions, bf16", name,
                *attention(64, 1, 8192, False), backend)
-        yield ("prefill attention, 8,192 rows, bf16", name, *attention(1, 8192, 8192, True), backend)
+        yield ("prefill attention, 16,384 rows, bf16", name, *attention(1, 16384, 16384, True),
+               backend)
     yield ("rms_norm, 2,048 rows", "rms_norm",
            lambda: (bf16(2048, 4096), bf16(4096)), lambda x, w: F.rms_norm(x, (4096,), w), None)
     yield ("glu, 2,048 rows", "silu and mul", lambda: (bf16(2048, 14336), bf16(2048, 14336)),

@@ -5,11 +5,12 @@
 
 Nothing is built or downloaded: models are `isomer synth` of the llama3-8b shape with random
 weights, or of bench/eight_bits.py, written to the scratch folder one at a time (16 GB at most) and
-deleted. Two ceilings are
-measured first, with Isomer's own kernels: bytes a second of a large copy (read plus written), and
-operations a second of a large bf16 product. A floor is the larger of the bytes that must move over
-the first and the operations over the second. Needs the Python standard library only; takes under
-ten minutes on one H200. With --beside-torch PyTorch runs the same shapes (bench/beside_torch.py).
+deleted; those in the folder of --models (llama3-8b-SCHEME.gguf, llama3-8b-fp8) are taken from
+there. Two ceilings are measured first, with Isomer's own kernels: bytes a second of a large copy
+(read plus written), and operations a second of a large bf16 product. A floor is the larger of the
+bytes that must move over the first and the operations over the second. Needs the Python standard
+library only; takes under ten minutes on one H200. With --beside-torch PyTorch runs the same shapes
+(bench/beside_torch.py).
 """
 import argparse
 import datetime
@@ -44,6 +45,7 @@ KERNELS = [
     ("product of 1 row, q8_0", "matmul *=1 N=57344 K=4096 weight=q8_0 rows=bf16"),
     ("product of 1 row, q4_0", "matmul *=1 N=57344 K=4096 weight=q4_0 rows=bf16"),
     ("product of 1 row, q4_k", "matmul *=1 N=57344 K=4096 weight=q4_k rows=bf16"),
+    ("product of 1 row, i4_g128", "matmul *=1 N=57344 K=4096 weight=i4_g128 rows=bf16"),
     ("product of 64 rows, bf16", "matmul *=64 N=57344 K=4096 weight=bf16 rows=bf16"),
     ("product of 64 rows, q8_0", "matmul *=64 N=57344 K=4096 weight=q8_0 rows=bf16"),
     ("product of 2,048 rows, q4_0", "matmul *=2048 N=14336 K=4096 weight=q4_0 rows=bf16"),
@@ -54,11 +56,12 @@ KERNELS = [
     for rows, features in ((64, 57344), (2048, 14336)) for kind in ("f8", "i8")
 ] + [
     (f"decode attention, 64 x 8,192 positions, {cache}",
-     ATTENTION.format(rows=64, pages=8200, sequences=64, blocks=128, batch="decode", cache=cache))
+     ATTENTION.format(rows=64, pages=8200, sequences=64, blocks=128, batch="full", cache=cache))
     for cache in ("bf16", "q8_0", "f8_g128")
 ] + [
-    ("prefill attention, 8,192 rows, bf16",
-     ATTENTION.format(rows=8192, pages=130, sequences=1, blocks=128, batch="prefill", cache="bf16")),
+    ("prefill attention, 16,384 rows, bf16",
+     ATTENTION.format(rows=16384, pages=258, sequences=1, blocks=256, batch="prefill",
+                      cache="bf16")),
     ("rms_norm, 2,048 rows", "rms_norm *=2048 D=4096 rows=bf16"),
     ("glu, 2,048 rows", "glu *=2048 D=14336 rows=bf16"),
     ("rope, 2,048 rows of 32 heads", "rope T=2048 H=32 D=128 F=64 rows=bf16"),
@@ -207,16 +210,24 @@ class Bench:
         return subprocess.run([sys.executable, script, "--tool", self.options.tool, scheme,
                                path]).returncode == 0
 
+    def find(self, scheme):
+        """A model of this scheme that is there already, or None."""
+        name = EIGHT_BITS[scheme] if scheme in EIGHT_BITS else f"{scheme}.gguf"
+        path = os.path.join(self.options.models or "", f"llama3-8b-{name}")
+        return path if self.options.models and os.path.exists(path) else None
+
     def models(self):
         rows, gap = [], None
         for scheme in self.options.schemes.split(","):
+            found = self.find(scheme)
             model = os.path.join(self.options.scratch, f"isomer-gpu-{scheme}" +
                                  ("" if scheme in EIGHT_BITS else ".gguf"))
             try:
-                if self.make(scheme, model):
-                    self.say(f"{scheme}: written")
-                    rows += self.steps(scheme, model)
-                    gap = gap or self.gap(model, "-p", 0, "-n", 128, "-d", DEPTH, "-c", 1024)
+                if found or self.make(scheme, model):
+                    self.say(f"{scheme}: {found or 'written'}")
+                    rows += self.steps(scheme, found or model)
+                    gap = gap or self.gap(found or model, "-p", 0, "-n", 128, "-d", DEPTH,
+                                          "-c", 1024)
             finally:
                 if os.path.isdir(model):
                     shutil.rmtree(model)
@@ -235,6 +246,7 @@ def main():
     parser.add_argument("--tool", default="build/release/isomer")
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--scratch", default="/tmp")
+    parser.add_argument("--models", help="folder of models that are there already")
     parser.add_argument("--schemes", default="bf16,q8_0,q4_0,q4_k_m,f8,i8")
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--beside-torch", action="store_true", help="time PyTorch, too")

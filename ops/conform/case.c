@@ -87,7 +87,8 @@ static bool parse_name(const char *value, const char *const *names, int n_names,
 static bool parse_common(builder *b, const char *key, const char *value, bool *out_fine) {
   static const char *const fills[ISO_FILL_COUNT] = {"normal",  "large",   "tiny",
                                                     "extreme", "outlier", "ties"};
-  static const char *const batches[ISO_BATCH_COUNT] = {"mixed", "prefill", "decode", "serve"};
+  static const char *const batches[ISO_BATCH_COUNT] = {"mixed", "prefill", "decode", "serve",
+                                                       "full"};
   int index = 0;
   if (strcmp(key, "fill") == 0) {
     *out_fine = parse_name(value, fills, ISO_FILL_COUNT, &index);

@@ -21,6 +21,7 @@ typedef enum iso_batch {
   ISO_BATCH_PREFILL, /* every sequence starts at position 0 */
   ISO_BATCH_DECODE,  /* one row a sequence */
   ISO_BATCH_SERVE,   /* one row a sequence, but the last has all the others */
+  ISO_BATCH_FULL,    /* one row a sequence, each at the end of all that its pages hold */
   ISO_BATCH_COUNT
 } iso_batch;
 

@@ -12,7 +12,8 @@
  *   epsilon=1    an attribute; attributes named "scheme" also take a scheme's name
  *   gap=64       bytes between the rows of activations, a multiple of 4; 0 otherwise
  *   fill=large   what the values are like, see iso_fill in ops/conform/case.h
- *   batch=mixed  the sequences of paged_attention: decode, prefill or mixed
+ *   batch=mixed  the sequences of paged_attention: decode, prefill, mixed, serve or
+ *                full, see iso_batch there
  *
  * Its inputs follow from the text and a seed, so a failure is repeated by its text. A device runs
  * it with outputs full of NaN, guard bytes on both sides of every operand, and scratch full of

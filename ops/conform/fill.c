@@ -252,7 +252,8 @@ static int64_t choose_length(generator *g, const iso_case *test, int64_t s, int6
                              int64_t capacity) {
   int64_t n_sequences = test->arguments.inputs[5].dims[0], length = 0;
   bool is_last = s == n_sequences - 1;
-  if (test->batch == ISO_BATCH_DECODE || (test->batch == ISO_BATCH_SERVE && !is_last))
+  if (test->batch == ISO_BATCH_DECODE || test->batch == ISO_BATCH_FULL ||
+      (test->batch == ISO_BATCH_SERVE && !is_last))
     length = 1;
   else if (test->batch == ISO_BATCH_PREFILL || is_last)
     length = (left + n_sequences - s - 1) / (n_sequences - s);
@@ -284,7 +285,9 @@ static void fill_batch(generator *g, const iso_case *test, iso_case_data *data,
   int32_t *length = indices(data, 5), *context = indices(data, 6);
   for (int64_t s = 0; s < inputs[5].dims[0]; s++) {
     int64_t n = choose_length(g, test, s, inputs[0].dims[0] - row, capacity);
-    int64_t past = test->batch == ISO_BATCH_PREFILL ? 0 : between(g, 0, capacity - n + 1);
+    int64_t past = test->batch == ISO_BATCH_PREFILL ? 0
+                   : test->batch == ISO_BATCH_FULL  ? capacity - n
+                                                    : between(g, 0, capacity - n + 1);
     bool idle = n == 0;
     start[s] = idle ? -1 : (int32_t)row;
     length[s] = (int32_t)n;

@@ -98,6 +98,8 @@ static const char *const grid[] = {
     "paged_attention T=21 H=4 G=2 D=64 E=64 P=30 S=16 Q=3 B=8 rows=bf16 cache=bf16 "
     "fill=large,tiny gap=0,64",
     "paged_attention T=6 H=2 G=1 D=64 E=64 P=80 S=64 Q=2 B=40 batch=mixed,decode",
+    "paged_attention T=4 H=8 G=2 D=128 E=128 P=50 S=64 Q=4 B=12 batch=full rows=bf16 "
+    "cache=bf16,q8_0,f8_g128",
     "paged_attention T=1 H=8 G=1,2,8 D=64 E=64 P=80 S=16,48 Q=1 B=70 batch=decode rows=f16,bf16 "
     "cache=f16,bf16 settled=0,1",
     "paged_attention T=1 H=6 G=1,2 D=128 E=128 P=80 S=16,64 Q=1 B=70 batch=decode rows=f16,bf16 "
