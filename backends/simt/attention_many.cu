@@ -2,8 +2,9 @@
  *
  * A block takes 64 rows of a sequence for one query head, a subgroup 16 of them. Keys and values
  * come in tiles, the next on its way to shared memory while this one is multiplied. Scores, running
- * maxima and sums, and the result stay in registers (arXiv:2307.08691); weights are rounded to the
- * cache's type for the second product. Tiles that every row sees whole are not masked. */
+ * maxima and sums, and the result stay in registers (arXiv:2307.08691). Queries and weights are as
+ * many planes of the cache's type: one, or of f32 queries two, so that they lose nothing to the
+ * matrix unit. Tiles that every row sees whole are not masked. */
 #include "backends/simt/attention_paged.cuh"
 
 namespace {
@@ -26,12 +27,21 @@ __device__ __forceinline__ void load_matrices(uint32_t (&out)[4], const void *sh
 #endif
 }
 
+/* Two numbers as planes. */
+template <typename V, int Planes>
+__device__ __forceinline__ void to_planes(float a, float b, uint32_t (&out)[Planes]) {
+  if constexpr (Planes == 2)
+    mma_split<V>(a, b, &out[0], &out[1]);
+  else
+    out[0] = mma_pack<V>(a, b);
+}
+
 /* The queries of this subgroup's rows as left operands; scale[i] undoes what row g + 8 i was
  * multiplied by to fit f16. */
-template <typename V, int Dim>
+template <typename V, int Dim, int Planes>
 __device__ __forceinline__ void load_queries(const attention_operands &o,
                                              const uint8_t *const *rows, int t,
-                                             uint32_t (&out)[Dim / 16][4], float *scale) {
+                                             uint32_t (&out)[Dim / 16][Planes][4], float *scale) {
 #pragma unroll
   for (int half = 0; half < 2; half++) {
     float up = 1;
@@ -50,14 +60,20 @@ __device__ __forceinline__ void load_queries(const attention_operands &o,
 #pragma unroll
       for (int part = 0; part < 2; part++) {
         int column = 16 * k + 8 * part + 2 * t;
-        out[k][half + 2 * part] = mma_pack<V>(simt_load(o.q.scheme, rows[half], column) * up,
-                                              simt_load(o.q.scheme, rows[half], column + 1) * up);
+        uint32_t planes[Planes];
+        to_planes<V>(simt_load(o.q.scheme, rows[half], column) * up,
+                     simt_load(o.q.scheme, rows[half], column + 1) * up, planes);
+#pragma unroll
+        for (int plane = 0; plane < Planes; plane++)
+          out[k][plane][half + 2 * part] = planes[plane];
       }
   }
 }
 
-template <typename V, int Dim>
-__global__ void __launch_bounds__(WARPS * 32, Dim > 128 ? 1 : 3)
+template <typename V, int Dim, int Planes>
+__global__ void __launch_bounds__(WARPS * 32, Dim > 128     ? 1
+                                              : Planes == 2 ? 2
+                                                            : 3)
     attention_many(const __grid_constant__ attention_operands o, int n_tiles) {
   typedef shape<Dim> shape;
   constexpr int P = shape::positions;
@@ -105,8 +121,8 @@ __global__ void __launch_bounds__(WARPS * 32, Dim > 128 ? 1 : 3)
     first[i] = o.window && position[i] >= (int)o.window ? position[i] - (int)o.window + 1 : 0;
     last[i] = !exists ? -1 : o.causal ? position[i] : tile.context - 1;
   }
-  uint32_t queries[Dim / 16][4];
-  load_queries<V, Dim>(o, rows, t, queries, score_scale);
+  uint32_t queries[Dim / 16][Planes][4];
+  load_queries<V, Dim, Planes>(o, rows, t, queries, score_scale);
   const float LOG2_E = 1.4426950408889634f;
   bool bends = o.soft_cap > 0 || o.slopes;
   float slope = o.slopes ? o.slopes[head] : 0.0f;
@@ -135,8 +151,11 @@ __global__ void __launch_bounds__(WARPS * 32, Dim > 128 ? 1 : 3)
         uint32_t right[4];
         load_matrices(right, keys + attention_rows<Dim>::at(16 * n + lane / 16 * 8 + lane % 8,
                                                             2 * k + lane / 8 % 2));
-        mma_add<V>(scores[2 * n], queries[k], right[0], right[1]);
-        mma_add<V>(scores[2 * n + 1], queries[k], right[2], right[3]);
+#pragma unroll
+        for (int plane = 0; plane < Planes; plane++) {
+          mma_add<V>(scores[2 * n], queries[k][plane], right[0], right[1]);
+          mma_add<V>(scores[2 * n + 1], queries[k][plane], right[2], right[3]);
+        }
       }
 
     bool masked = begin < whole_first || begin + P - 1 > whole_last;
@@ -181,18 +200,27 @@ __global__ void __launch_bounds__(WARPS * 32, Dim > 128 ? 1 : 3)
         result[d][i] *= shrink[i / 2];
 #pragma unroll
     for (int n = 0; n < P / 16; n++) {
-      const uint32_t weights[4] = {mma_pack<V>(scores[2 * n][0], scores[2 * n][1]),
-                                   mma_pack<V>(scores[2 * n][2], scores[2 * n][3]),
-                                   mma_pack<V>(scores[2 * n + 1][0], scores[2 * n + 1][1]),
-                                   mma_pack<V>(scores[2 * n + 1][2], scores[2 * n + 1][3])};
+      uint32_t weights[Planes][4];
+#pragma unroll
+      for (int i = 0; i < 4; i++) {
+        uint32_t planes[Planes];
+        to_planes<V>(scores[2 * n + i / 2][i % 2 * 2], scores[2 * n + i / 2][i % 2 * 2 + 1],
+                     planes);
+#pragma unroll
+        for (int plane = 0; plane < Planes; plane++)
+          weights[plane][i] = planes[plane];
+      }
 #pragma unroll
       for (int d = 0; d < Dim / 16; d++) {
         uint32_t right[4];
         mma_load_transposed(right,
                             values + attention_rows<Dim>::at(16 * n + lane / 8 % 2 * 8 + lane % 8,
                                                              2 * d + lane / 16));
-        mma_add<V>(result[2 * d], weights, right[0], right[1]);
-        mma_add<V>(result[2 * d + 1], weights, right[2], right[3]);
+#pragma unroll
+        for (int plane = 0; plane < Planes; plane++) {
+          mma_add<V>(result[2 * d], weights[plane], right[0], right[1]);
+          mma_add<V>(result[2 * d + 1], weights[plane], right[2], right[3]);
+        }
       }
     }
   }
@@ -250,28 +278,34 @@ iso_refusal check(const iso_device *device, const iso_op_arguments *arguments,
   return attention_check(device, arguments, out_detail);
 }
 
-template <typename V, int Dim>
+template <typename V, int Dim, int Planes>
 iso_status launch_sized(iso_queue *queue, const attention_operands &o, int64_t n_tiles) {
   ISO_TRY(simt_launch_early(queue, "paged_attention.clear", attention_clear,
                             dim3((unsigned)((o.n_tokens + 3) / 4)), dim3(128), 0, o));
-  return simt_launch_early(queue, "paged_attention.many", attention_many<V, Dim>,
+  return simt_launch_early(queue, "paged_attention.many", attention_many<V, Dim, Planes>,
                            dim3((unsigned)n_tiles, (unsigned)o.n_heads), dim3(WARPS * 32),
                            (size_t)shape<Dim>::bytes, o, (int)n_tiles);
 }
 
-template <typename V> iso_status launch_typed(iso_queue *queue, const iso_op_arguments *arguments) {
+template <typename V, int Planes>
+iso_status launch_planes(iso_queue *queue, const iso_op_arguments *arguments) {
   attention_operands o = attention_read(arguments);
   int64_t dim = arguments->inputs[0].dims[2], n_tiles = n_tiles_of(arguments);
   if (o.n_tokens == 0)
     return ISO_OK;
-  auto launch = dim == 64    ? launch_sized<V, 64>
-                : dim == 96  ? launch_sized<V, 96>
-                : dim == 128 ? launch_sized<V, 128>
-                             : launch_sized<V, 256>;
+  auto launch = dim == 64    ? launch_sized<V, 64, Planes>
+                : dim == 96  ? launch_sized<V, 96, Planes>
+                : dim == 128 ? launch_sized<V, 128, Planes>
+                             : launch_sized<V, 256, Planes>;
   if (n_tiles == 0) /* no sequence: every row is zero */
     return simt_launch_early(queue, "paged_attention.clear", attention_clear,
                              dim3((unsigned)((o.n_tokens + 3) / 4)), dim3(128), 0, o);
   return launch(queue, o, n_tiles);
+}
+
+template <typename V> iso_status launch_typed(iso_queue *queue, const iso_op_arguments *arguments) {
+  return arguments->inputs[0].scheme == ISO_SCHEME_F32 ? launch_planes<V, 2>(queue, arguments)
+                                                       : launch_planes<V, 1>(queue, arguments);
 }
 
 iso_status launch(iso_queue *queue, const iso_op_arguments *arguments) {

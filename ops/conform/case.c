@@ -85,8 +85,8 @@ static bool parse_name(const char *value, const char *const *names, int n_names,
 
 /* Words that mean the same for every op. False when `key` is none of them. */
 static bool parse_common(builder *b, const char *key, const char *value, bool *out_fine) {
-  static const char *const fills[ISO_FILL_COUNT] = {"normal",  "large",   "tiny",
-                                                    "extreme", "outlier", "ties"};
+  static const char *const fills[ISO_FILL_COUNT] = {"normal",  "large", "tiny", "extreme",
+                                                    "outlier", "ties",  "sharp"};
   static const char *const batches[ISO_BATCH_COUNT] = {"mixed", "prefill", "decode", "serve",
                                                        "full"};
   int index = 0;

@@ -13,6 +13,7 @@ typedef enum iso_fill {
   ISO_FILL_EXTREME, /* only +1 and -1: every 8-bit code is at its limit */
   ISO_FILL_OUTLIER, /* normal, with one element of 100 in each row */
   ISO_FILL_TIES,    /* halves, so that many are equal */
+  ISO_FILL_SHARP,   /* normal, deviation 10: scores of attention reach hundreds, as models' do */
   ISO_FILL_COUNT
 } iso_fill;
 

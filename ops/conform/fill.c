@@ -42,7 +42,7 @@ static generator seeded(const iso_case *test, uint64_t seed, uint32_t operand) {
  * ---------------------------------------------------------------------------------------- */
 
 static void fill_values(generator *g, iso_fill fill, float *values, int64_t n) {
-  static const double scales[ISO_FILL_COUNT] = {1, 1000, 1e-3, 1, 1, 1};
+  static const double scales[ISO_FILL_COUNT] = {1, 1000, 1e-3, 1, 1, 1, 10};
   bool constant = next(g) & 1; /* EXTREME: all of one sign, so that products add up */
   float sign = next(g) & 1 ? 1.0f : -1.0f;
   for (int64_t i = 0; i < n; i++) {

@@ -97,6 +97,10 @@ static const char *const grid[] = {
     "fill=large,tiny gap=0,64",
     "paged_attention T=21 H=4 G=2 D=64 E=64 P=30 S=16 Q=3 B=8 rows=bf16 cache=bf16 "
     "fill=large,tiny gap=0,64",
+    "paged_attention T=90 H=4 G=2 D=64,128 E=64,128 P=60 S=16 Q=3 B=8 batch=mixed,prefill,serve "
+    "cache=f16,bf16 fill=sharp window=0,40",
+    "paged_attention T=4 H=16 G=2 D=64,128 E=64,128 P=60 S=16 Q=4 B=12 batch=decode "
+    "cache=f16,bf16 fill=sharp",
     "paged_attention T=6 H=2 G=1 D=64 E=64 P=80 S=64 Q=2 B=40 batch=mixed,decode",
     "paged_attention T=4 H=8 G=2 D=128 E=128 P=50 S=64 Q=4 B=12 batch=full rows=bf16 "
     "cache=bf16,q8_0,f8_g128",

@@ -109,6 +109,10 @@ static void to_bf16(float *row, int64_t n) {
   for (int64_t i = 0; i < n; i++)
     row[i] = iso_bf16_to_f32(iso_bf16_from_f32(row[i]));
 }
+static void to_f16(float *row, int64_t n) {
+  for (int64_t i = 0; i < n; i++)
+    row[i] = iso_f16_to_f32(iso_f16_from_f32(row[i]));
+}
 static void to_codes(float *row, int64_t n, int64_t group, float top) {
   for (int64_t start = 0; start < n; start += group) {
     float largest = 0;
@@ -340,9 +344,14 @@ static void test_storage_roundings(void **state) {
   expect_rounding(to_8_bits, "rms_norm *=3 D=64", "y[");
   expect_rounding(to_bf16, "paged_attention T=9 H=2 G=1 D=32 E=32 P=9 S=4 Q=2 B=4", "y[");
   expect_rounding(to_bf16,
-                  "paged_attention T=9 H=2 G=1 D=32 E=32 P=9 S=4 Q=2 B=4 k_cache=bf16 "
-                  "v_cache=bf16",
-                  NULL);
+                  "paged_attention T=40 H=4 G=2 D=64 E=64 P=30 S=16 Q=3 B=8 cache=bf16 fill=sharp",
+                  "y[");
+  expect_rounding(to_bf16,
+                  "paged_attention T=40 H=4 G=2 D=64 E=64 P=30 S=16 Q=3 B=8 cache=f16 fill=sharp",
+                  "y[");
+  expect_rounding(to_f16,
+                  "paged_attention T=40 H=4 G=2 D=64 E=64 P=30 S=16 Q=3 B=8 cache=f16 fill=sharp",
+                  "y[");
   expect_rounding(to_8_bits,
                   "paged_attention T=9 H=2 G=1 D=32 E=32 P=9 S=4 Q=2 B=4 k_cache=q8_0 "
                   "v_cache=q8_0",

@@ -69,6 +69,10 @@ static void many_rows_are_right(void **state) {
   static const char *const cases[] = {
       "paged_attention T=33 H=4 G=2 D=64 E=64 P=30 S=16 Q=3 B=8 batch=mixed cache=bf16",
       "paged_attention T=257 H=4 G=1 D=64 E=64 P=40 S=16 Q=1 B=20 batch=prefill cache=bf16",
+      "paged_attention T=257 H=4 G=1 D=64 E=64 P=40 S=16 Q=1 B=20 batch=prefill cache=bf16 "
+      "rows=bf16",
+      "paged_attention T=90 H=6 G=2 D=128 E=80 P=40 S=64 Q=2 B=8 batch=mixed cache=bf16 fill=sharp",
+      "paged_attention T=90 H=6 G=2 D=128 E=80 P=40 S=64 Q=2 B=8 batch=mixed cache=f16 fill=sharp",
       "paged_attention T=90 H=6 G=2 D=128 E=128 P=40 S=64 Q=2 B=8 batch=mixed cache=bf16 window=40",
       "paged_attention T=90 H=6 G=2 D=64 E=80 P=60 S=7 Q=2 B=24 batch=mixed cache=bf16 rows=bf16 "
       "soft_cap=5 alibi_slopes=f32",

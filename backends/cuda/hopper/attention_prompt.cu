@@ -14,9 +14,11 @@ iso_refusal check(const iso_device *device, const iso_op_arguments *arguments,
     *out_detail = "heads must be 64 or 128 wide";
     return ISO_REFUSED_SHAPE;
   }
-  if (arguments->inputs[1].scheme == ISO_SCHEME_F8_G128 &&
-      arguments->inputs[0].scheme != ISO_SCHEME_BF16) {
-    *out_detail = "queries would be rounded to bf16";
+  /* Slots hold 16 bits a number. Large scores would tell: of Q8_0, codes have lost far more. */
+  iso_scheme queries = arguments->inputs[0].scheme, cache = arguments->inputs[1].scheme;
+  if ((queries == ISO_SCHEME_F32 && cache != ISO_SCHEME_Q8_0) ||
+      (queries != ISO_SCHEME_BF16 && cache == ISO_SCHEME_F8_G128)) {
+    *out_detail = "queries would be rounded to the type of the slots";
     return ISO_REFUSED_ACTIVATION;
   }
   if (attention_prompt_tiles(arguments->inputs[0].dims[0], arguments->inputs[3].dims[0]) > 65535) {
