@@ -57,6 +57,18 @@ route plan_route(const iso_op_arguments *arguments) {
   return r;
 }
 
+/* All but addresses. */
+cuda_product product_of(const route &r) {
+  cuda_product product = {};
+  product.m = r.m, product.n = r.n, product.k = r.k;
+  product.scheme = r.scheme;
+  product.w_stride = r.k;
+  product.x_stride = r.direct_x && r.m > 1 ? r.x.strides[0] / simt_float_bytes(r.scheme) : r.k;
+  product.y_scheme = r.direct_y ? r.y.scheme : ISO_SCHEME_F32;
+  product.y_stride = r.direct_y && r.m > 1 ? r.y.strides[0] / simt_float_bytes(r.y.scheme) : r.n;
+  return product;
+}
+
 /* ---- Before and after ------------------------------------------------------------------------ */
 
 struct preparation {
@@ -155,6 +167,12 @@ iso_refusal check(const iso_device *device, const iso_op_arguments *arguments,
     *out_detail = "sizes that are no multiples of 8";
     return ISO_REFUSED_SHAPE;
   }
+  /* From 8.0 on it has all of them. */
+  cuda_product product = product_of(plan_route(arguments));
+  if (device->generation < 80 && !cuda_blas_has(device, &product)) {
+    *out_detail = "cuBLASLt has no such product for this card";
+    return ISO_REFUSED_DEVICE;
+  }
   return ISO_ACCEPTED;
 }
 
@@ -174,8 +192,7 @@ iso_status run(iso_queue *queue, const iso_op_arguments *arguments) {
   if (!is_aligned(weight) || (r.direct_x && !is_aligned(r.x.data)) ||
       (r.direct_y && !is_aligned(r.y.data)))
     return simt_matmul_plain(queue, arguments);
-  int element = simt_float_bytes(r.scheme);
-  uint64_t plane = rounded((uint64_t)(r.m * r.k * element));
+  uint64_t plane = rounded((uint64_t)(r.m * r.k * simt_float_bytes(r.scheme)));
   preparation p = {r.x,
                    r.scheme,
                    {scratch + r.planes_at, scratch + r.planes_at + plane},
@@ -184,15 +201,9 @@ iso_status run(iso_queue *queue, const iso_op_arguments *arguments) {
   if (!r.direct_x)
     ISO_TRY(simt_launch_early(queue, "matmul: rows to the weight's type", prepare,
                               dim3((unsigned)r.m), dim3(THREADS), 0, p));
-  cuda_product product = {};
-  product.m = r.m, product.n = r.n, product.k = r.k;
-  product.scheme = r.scheme;
+  cuda_product product = product_of(r);
   product.w = weight;
-  product.w_stride = r.k;
-  product.x_stride = r.direct_x && r.m > 1 ? r.x.strides[0] / element : r.k;
-  product.y_scheme = r.direct_y ? r.y.scheme : ISO_SCHEME_F32;
   product.y = r.direct_y ? r.y.data : scratch + r.sums_at;
-  product.y_stride = r.direct_y && r.m > 1 ? r.y.strides[0] / simt_float_bytes(r.y.scheme) : r.n;
   product.workspace = scratch;
   for (int i = 0; i < r.n_planes; i++) {
     product.x = r.direct_x ? r.x.data : p.planes[i];
