@@ -152,16 +152,32 @@ static iso_status fail_write(const iso_file_writer *writer) {
   return iso_fail(ISO_ERROR_IO, "cannot write %s: %s", writer->path, strerror(errno));
 }
 
+/* Gives the file to whom the one before was for: the same mode, and the same owner and group where
+ * the process may do so. What fails leaves it more private than that: a file system may know no
+ * modes, and this is none of what was asked for. */
+static void take_permissions(int descriptor, const struct stat *before) {
+  mode_t mode = before->st_mode & 0777;
+  if (fchown(descriptor, (uid_t)-1, before->st_gid) != 0)
+    mode &= 0707; /* what one group might do is not for another one */
+  int failed = fchmod(descriptor, mode);
+  if (!failed && before->st_uid != geteuid())
+    failed = fchown(descriptor, before->st_uid, (gid_t)-1);
+  (void)failed;
+}
+
 /* A new file beside the target, so that the rename stays inside one file system. Not mkstemp: that
  * makes the file private, and the umask of a process cannot be read safely among threads. */
 static iso_status open_temporary(iso_file_writer *writer) {
   enum { ATTEMPTS = 100 };
+  struct stat before;
+  bool replaces = stat(writer->path, &before) == 0;
   static _Atomic unsigned counter;
   for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
     char *path = NULL;
     if (asprintf(&path, "%s.%ld-%u.tmp", writer->path, (long)getpid(), counter++) < 0)
       return iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory to write %s", writer->path);
-    int descriptor = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    int descriptor = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC,
+                          replaces ? before.st_mode & 0600 : 0666);
     if (descriptor < 0) {
       int error = errno;
       free(path);
@@ -171,6 +187,8 @@ static iso_status open_temporary(iso_file_writer *writer) {
       return fail_write(writer);
     }
     writer->temporary_path = path;
+    if (replaces)
+      take_permissions(descriptor, &before);
     writer->stream = fdopen(descriptor, "wb");
     if (writer->stream)
       return ISO_OK;

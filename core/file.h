@@ -42,8 +42,9 @@ bool iso_file_exists(const char *path);
 char *iso_file_join(const char *folder, const char *name);
 
 /* Writes a file through a temporary one beside it, so that `path` is either untouched or whole; a
- * symbolic link stays, and what it leads to is written so. What is there and is no regular file is
- * refused. Not thread safe: one thread a writer. */
+ * symbolic link stays, and what it leads to is written so. A file that is replaced hands on its
+ * mode, and its owner and group where the process may give them. What is there and is no regular
+ * file is refused. Not thread safe: one thread a writer. */
 typedef struct iso_file_writer iso_file_writer;
 
 ISO_MUST_CHECK iso_status iso_file_writer_create(const char *path, iso_file_writer **out_writer);

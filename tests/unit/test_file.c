@@ -165,6 +165,20 @@ static void test_writer_is_atomic(void **state) {
   iso_file_writer_destroy(NULL);
 }
 
+static void test_writer_keeps_modes(void **state) {
+  (void)state;
+  static const mode_t modes[] = {0600, 0640, 0664, 0666, 0444};
+  for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
+    char *path = put("target", "old", 3);
+    assert_int_equal(chmod(path, modes[i]), 0);
+    free(put("target", "new", 3));
+    struct stat facts;
+    assert_int_equal(stat(path, &facts), 0);
+    assert_int_equal(facts.st_mode & 07777, modes[i]);
+    take_away(path);
+  }
+}
+
 static void expect_content(const char *path, const char *content) {
   char *data;
   size_t size;
@@ -223,6 +237,7 @@ int main(void) {
       cmocka_unit_test(test_refused_files),
       cmocka_unit_test(test_writer_replaces_files_alone),
       cmocka_unit_test(test_writer_is_atomic),
+      cmocka_unit_test(test_writer_keeps_modes),
       cmocka_unit_test(test_writer_follows_links),
   };
   return cmocka_run_group_tests(tests, set_up, tear_down);
