@@ -6,6 +6,7 @@
 #include "tools/scheme_recipe.h"
 #include "tools/tool.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,15 +37,51 @@ typedef struct slice {
   iso_scheme from, to;
   int64_t n_rows, columns;
   uint64_t source_row_bytes, target_row_bytes;
+  int64_t bad_row; /* the first row that cannot be stored, and its value; -1: all can */
+  float bad_value;
 } slice;
+
+/* The element of largest magnitude, or the first that is no number. */
+static int64_t find_largest(const float *values, int64_t count) {
+  int64_t largest = 0;
+  for (int64_t i = 0; i < count; i++) {
+    if (!isfinite(values[i]))
+      return i;
+    if (fabsf(values[i]) > fabsf(values[largest]))
+      largest = i;
+  }
+  return largest;
+}
+
+/* Encoders take any value: NaN gives zeros, and what is too large for a half, of which scales are
+ * made too, gives infinity or another number. A file of these would look like a model. So what is
+ * no number is refused, and so is what is far from its value once it is read back, which is only
+ * done where values are as large as that. */
+static void encode_row(slice *self, int64_t row) {
+  const float largest_half = 65504;
+  uint8_t *target = self->target + (uint64_t)row * self->target_row_bytes;
+  int64_t at = find_largest(self->values, self->columns);
+  const float value = self->values[at];
+  self->bad_row = row;
+  self->bad_value = value;
+  if (!isfinite(value))
+    return;
+  iso_scheme_encode_row(self->to, self->values, NULL, target, self->columns);
+  if (fabsf(value) > largest_half / 2) {
+    iso_scheme_decode_row(self->to, target, self->values, self->columns);
+    if (!(fabsf(self->values[at] - value) <= fabsf(value) / 2))
+      return;
+  }
+  self->bad_row = -1;
+}
 
 static void *convert_slice(void *context) {
   slice *self = context;
-  for (int64_t row = 0; row < self->n_rows; row++) {
+  self->bad_row = -1;
+  for (int64_t row = 0; row < self->n_rows && self->bad_row < 0; row++) {
     iso_scheme_decode_row(self->from, self->source + (uint64_t)row * self->source_row_bytes,
                           self->values, self->columns);
-    iso_scheme_encode_row(self->to, self->values, NULL,
-                          self->target + (uint64_t)row * self->target_row_bytes, self->columns);
+    encode_row(self, row);
   }
   return NULL;
 }
@@ -70,6 +107,23 @@ static iso_status append(conversion *self, const void *data, uint64_t bytes) {
   return ISO_OK;
 }
 
+static iso_status check_slices(const iso_file_tensor *tensor, const slice *slices, int n,
+                               int64_t first_row) {
+  for (int i = 0; i < n; first_row += slices[i++].n_rows) {
+    const slice *part = &slices[i];
+    if (part->bad_row < 0)
+      continue;
+    long long row = (long long)(first_row + part->bad_row);
+    if (!isfinite(part->bad_value))
+      return iso_fail(ISO_ERROR_CORRUPT_DATA, "row %lld of %s holds %s; the model is broken", row,
+                      tensor->name, isnan(part->bad_value) ? "NaN" : "an infinity");
+    return iso_fail(ISO_ERROR_UNSUPPORTED,
+                    "row %lld of %s holds %g, which %s cannot; bf16 and f32 can", row, tensor->name,
+                    (double)part->bad_value, iso_scheme_get_info(part->to)->name);
+  }
+  return ISO_OK;
+}
+
 /* `rows` at a time go through `slices`, whose targets lie one behind the other in `target`. */
 static iso_status convert_rows(conversion *self, const iso_file_tensor *tensor, slice *slices,
                                int64_t n_rows, int64_t rows_a_slice, uint8_t *target) {
@@ -84,6 +138,7 @@ static iso_status convert_rows(conversion *self, const iso_file_tensor *tensor, 
       row += slices[n].n_rows;
     }
     convert_slices(slices, n);
+    ISO_TRY(check_slices(tensor, slices, n, first));
     ISO_TRY(append(self, target, (uint64_t)(row - first) * slices[0].target_row_bytes));
   }
   return ISO_OK;

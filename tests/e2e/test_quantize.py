@@ -1,6 +1,9 @@
 """`isomer quantize`: what is in the file, how close it stays, and what is refused."""
 import filecmp
+import math
 import os
+import shutil
+import struct
 import tempfile
 import unittest
 
@@ -64,6 +67,26 @@ class Quantize(unittest.TestCase):
         isomer.run("quantize", self.float_model, path, "--scheme", "q8_0")
         isomer.run("quantize", path, path, "--scheme", "f16")
         self.assertEqual(self.tensors(path)["token_embd.weight"]["scheme"], "f16")
+
+    def test_values_that_no_block_can_hold(self):
+        """Encoders would make zeros of NaN and other numbers of large ones."""
+        broken, out = self.path("broken.gguf"), self.path("of_broken.gguf")
+        shutil.copy(self.float_model, broken)
+        schemes = ("f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_1", "q2_k", "q3_k", "q6_k", "iq4_nl")
+        for value, words, holders in ((math.nan, "holds NaN", ()), (-math.inf, "holds an inf", ()),
+                                      (-1e30, "holds -1e+30, which", ("bf16",)),
+                                      (65000.0, "", schemes)):
+            with open(broken, "r+b") as file:  # the last element of output.weight
+                file.seek(-4, os.SEEK_END)
+                file.write(struct.pack("<f", value))
+            for scheme in schemes:
+                with self.subTest(value=value, scheme=scheme):
+                    fine = scheme in holders
+                    done = isomer.run("quantize", broken, out, "--scheme", scheme, code=int(not fine))
+                    self.assertIn("" if fine else "row 319 of output.weight " + words, done.stderr)
+                    self.assertEqual(os.path.exists(out), fine)
+                    if fine:
+                        os.remove(out)
 
     def test_refusals(self):
         out = self.path("refused.gguf")
