@@ -1,4 +1,5 @@
 #include "models/formats/hf_folder.h"
+#include "core/log.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -52,22 +53,32 @@ static iso_status find_tokenizer(const iso_hf_folder *folder, const char *name, 
   return ISO_OK;
 }
 
+/* The index goes before the single file, unless a file that it names is gone: transformers, saving
+ * one file over several, takes these away and leaves the index. Either path may be NULL. */
+static iso_status open_safetensors(iso_hf_folder *folder, const char *index, const char *single) {
+  iso_status status = ISO_OK;
+  if (index) {
+    status = iso_safetensors_open_index(index, &folder->weights);
+    if (status != ISO_ERROR_NOT_FOUND || !single)
+      return status;
+    iso_log(ISO_LOG_WARNING, "%s; taking the weights of %s", iso_status_message(), single);
+  }
+  return single ? iso_safetensors_open(single, &folder->weights) : status;
+}
+
 static iso_status open_weights(iso_hf_folder *folder) {
   static const char *const pickled[] = {"pytorch_model.bin", "pytorch_model.bin.index.json",
                                         "consolidated.00.pth"};
-  char *path = NULL;
+  char *path = NULL, *single = NULL;
   ISO_TRY(find_file(folder, "model.safetensors.index.json", &path));
-  if (path) {
-    iso_status status = iso_safetensors_open_index(path, &folder->weights);
-    free(path);
+  iso_status status = find_file(folder, "model.safetensors", &single);
+  bool there = path || single;
+  if (status == ISO_OK)
+    status = open_safetensors(folder, path, single);
+  free(path);
+  free(single);
+  if (there || status != ISO_OK)
     return status;
-  }
-  ISO_TRY(find_file(folder, "model.safetensors", &path));
-  if (path) {
-    iso_status status = iso_safetensors_open(path, &folder->weights);
-    free(path);
-    return status;
-  }
   for (size_t i = 0; i < sizeof pickled / sizeof *pickled; i++) {
     ISO_TRY(find_file(folder, pickled[i], &path));
     bool found = path != NULL;

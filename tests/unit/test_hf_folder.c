@@ -99,6 +99,13 @@ static void test_open(void **state) {
   assert_non_null(iso_safetensors_find_tensor(opened->weights, "one"));
   assert_null(iso_safetensors_find_tensor(opened->weights, "w"));
   iso_hf_folder_close(opened);
+
+  take_away("a.safetensors"); /* what saving one file over several leaves */
+  CHECK(iso_hf_folder_open(folder, true, &opened));
+  assert_non_null(iso_safetensors_find_tensor(opened->weights, "w"));
+  iso_hf_folder_close(opened);
+  take_away("model.safetensors");
+  refuse(ISO_ERROR_NOT_FOUND, "a.safetensors");
 }
 
 static void test_missing_files(void **state) {
