@@ -1,4 +1,5 @@
 #include "engine/engine.h"
+#include "models/adapter.h"
 
 #include "core/log.h"
 
@@ -22,7 +23,8 @@ iso_sampling iso_sampling_default(void) {
 
 /* ---- Creation ------------------------------------------------------------------------------ */
 
-static iso_status fill_options(const iso_engine_options *given, iso_engine_options *out) {
+static iso_status fill_options(const iso_model *model, const iso_engine_options *given,
+                               iso_engine_options *out) {
   *out = given ? *given : (iso_engine_options){0};
   if (out->runtime.max_sequences == 0)
     out->runtime.max_sequences = DEFAULT_SEQUENCES;
@@ -40,6 +42,7 @@ static iso_status fill_options(const iso_engine_options *given, iso_engine_optio
   if (!(out->memory_utilization >= 0 && out->memory_utilization <= 1))
     return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "the share of memory is %g, must be 0 to 1",
                     (double)out->memory_utilization);
+  ISO_TRY(iso_adapters_check(out->runtime.adapters, out->runtime.n_adapters, model));
   /* One row a sequence, and some for drafts and prompts' logprobs. */
   int32_t rows = out->runtime.max_sequences;
   rows +=
@@ -88,7 +91,7 @@ static int32_t count_samplers(const iso_engine *engine) {
 
 static iso_status build(iso_engine *engine, const iso_engine_options *given) {
   iso_engine_options *options = &engine->options;
-  ISO_TRY(fill_options(given, options));
+  ISO_TRY(fill_options(engine->model, given, options));
   ISO_TRY(iso_grammar_shelf_init(&engine->grammars));
   bool chooses_rows = options->runtime.max_tokens == 0;
   ISO_TRY(iso_engine_queue_create(engine));

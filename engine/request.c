@@ -52,11 +52,27 @@ static iso_status check_token(const iso_engine *engine, const char *what, int32_
   return ISO_OK;
 }
 
+static iso_status check_pointers(const iso_request *request) {
+  const struct {
+    const char *name;
+    const void *list;
+    int32_t n;
+  } lists[] = {{"stop", request->stop, request->n_stop},
+               {"stop_tokens", request->stop_tokens, request->n_stop_tokens},
+               {"logit_bias", request->logit_bias, request->n_logit_bias}};
+  for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++)
+    if (lists[i].n > 0 && !lists[i].list)
+      return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "%s is NULL, and n_%s is %d", lists[i].name,
+                      lists[i].name, lists[i].n);
+  return ISO_OK;
+}
+
 static iso_status check_lists(const iso_engine *engine, const iso_request *request) {
   if (request->n_prompt < 1 || !request->prompt)
     return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "the prompt has no tokens; give some text");
   if (!request->on_event)
     return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "a request needs on_event");
+  ISO_TRY(check_pointers(request));
   for (int32_t i = 0; i < request->n_prompt; i++)
     ISO_TRY(check_token(engine, "the prompt", request->prompt[i]));
   for (int32_t i = 0; i < request->n_stop_tokens; i++)
@@ -78,8 +94,9 @@ static iso_status check_lists(const iso_engine *engine, const iso_request *reque
 
 static iso_status check_embedding(const iso_engine *engine, const iso_request *request) {
   return request->embed && iso_model_get_config(engine->model)->pooling == ISO_POOLING_OTHER
-             ? iso_fail(ISO_ERROR_UNSUPPORTED, "the model's way to pool embeddings is not supported; "
-                                               "the mean and the last token are")
+             ? iso_fail(ISO_ERROR_UNSUPPORTED,
+                        "the model's way to pool embeddings is not supported; "
+                        "the mean and the last token are")
              : ISO_OK;
 }
 

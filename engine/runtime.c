@@ -33,7 +33,7 @@ struct iso_runtime {
   iso_value logits, hidden;
   int32_t *token_ids, *positions, *kv_slots, *block_table; /* host memory of the inputs */
   int32_t *query_start, *query_length, *context_length, *logit_rows;
-  int32_t *adapters; /* NULL without any */
+  int32_t *adapters;        /* NULL without any */
   float *sample_parameters; /* NULL, as the next two, where steps draw no tokens */
   int32_t *sample_state, *sample_history;
   iso_value tokens;
@@ -361,6 +361,9 @@ void iso_runtime_destroy(iso_runtime *runtime) {
 static iso_status check_sequence(const iso_runtime *runtime, const iso_batch_sequence *sequence) {
   const iso_runtime_options *options = &runtime->options;
   int32_t vocabulary = iso_model_get_config(runtime->model)->vocabulary_size;
+  if (!sequence->tokens || !sequence->pages)
+    return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "a sequence's %s are NULL",
+                    sequence->tokens ? "pages" : "tokens");
   if (sequence->n_tokens < 1 || sequence->position < 0 ||
       sequence->n_tokens > options->context - sequence->position)
     return iso_fail(ISO_ERROR_LIMIT, "%d tokens at position %d exceed the context of %d",

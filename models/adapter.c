@@ -343,7 +343,9 @@ iso_status iso_adapters_check(const iso_adapter *const *adapters, int32_t n_adap
     return iso_fail(ISO_ERROR_LIMIT, "%d adapters; at most %d can be had", n_adapters,
                     ISO_MAX_ADAPTERS);
   for (int32_t i = 0; i < n_adapters; i++)
-    if (adapters[i]->model != model)
+    if (!adapters || !adapters[i])
+      return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "adapter %d of %d is NULL", i + 1, n_adapters);
+    else if (adapters[i]->model != model)
       return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "adapter %d was opened for another model", i + 1);
   return ISO_OK;
 }

@@ -130,9 +130,22 @@ static void test_stays_exact(void **state) {
   iso_engine_destroy(engine);
 }
 
+static void test_refuses_what_is_not_there(void **state) {
+  (void)state;
+  iso_engine_options options = adapter_options();
+  const iso_adapter *const hole[] = {adapters[0], NULL};
+  iso_engine *engine;
+  options.runtime.adapters = hole;
+  assert_int_equal(iso_engine_create(model, &options, &engine), ISO_ERROR_INVALID_ARGUMENT);
+  assert_non_null(strstr(iso_status_message(), "adapter 2 of 2 is NULL"));
+  options.runtime.adapters = NULL;
+  assert_int_equal(iso_engine_create(model, &options, &engine), ISO_ERROR_INVALID_ARGUMENT);
+  assert_non_null(strstr(iso_status_message(), "adapter 1 of 2 is NULL"));
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_batches),
-                                     cmocka_unit_test(test_prefixes),
-                                     cmocka_unit_test(test_stays_exact)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_batches), cmocka_unit_test(test_prefixes),
+      cmocka_unit_test(test_stays_exact), cmocka_unit_test(test_refuses_what_is_not_there)};
   return cmocka_run_group_tests(tests, open_all, close_all);
 }

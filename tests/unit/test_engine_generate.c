@@ -403,6 +403,12 @@ static void test_refusals(void **state) {
   const char *const empty[] = {""};
   request = good, request.stop = empty, request.n_stop = 1;
   assert_refused(engine, request, ISO_ERROR_INVALID_ARGUMENT);
+  request = good, request.n_stop = 1; /* of nothing */
+  assert_refused(engine, request, ISO_ERROR_INVALID_ARGUMENT);
+  request = good, request.n_stop_tokens = 1;
+  assert_refused(engine, request, ISO_ERROR_INVALID_ARGUMENT);
+  request = good, request.n_logit_bias = 1;
+  assert_refused(engine, request, ISO_ERROR_INVALID_ARGUMENT);
   const iso_logit_bias bias = {1, NAN};
   request = good, request.logit_bias = &bias, request.n_logit_bias = 1;
   assert_refused(engine, request, ISO_ERROR_INVALID_ARGUMENT);
@@ -410,6 +416,25 @@ static void test_refusals(void **state) {
   generate(engine, good, &out);
   assert_int_equal(out.n_tokens[0], 8);
   iso_engine_destroy(engine);
+}
+
+static void test_runtime_refusals(void **state) {
+  (void)state;
+  iso_runtime *runtime = make_runtime();
+  const int32_t tokens[] = {3, 4}, wrong_tokens[] = {3, -4}, page = 0, wrong_page = 1 << 20;
+  const iso_batch_sequence good = {.n_tokens = 2, .tokens = tokens, .pages = &page, .n_pages = 1};
+  iso_batch_sequence cases[7] = {good, good, good, good, good, good, good};
+  cases[0].tokens = NULL;
+  cases[1].tokens = wrong_tokens;
+  cases[2].pages = NULL;
+  cases[3].pages = &wrong_page;
+  cases[4].n_pages = 0;
+  cases[5].adapter = 1;
+  cases[6].position = 15;
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    assert_int_equal(iso_runtime_step(runtime, &cases[i], 1), ISO_ERROR_INVALID_ARGUMENT);
+  CHECK(iso_runtime_step(runtime, &good, 1));
+  iso_runtime_destroy(runtime);
 }
 
 static void test_pool_too_small_says_what_fits(void **state) {
@@ -498,6 +523,7 @@ int main(void) {
       cmocka_unit_test(test_logit_bias),
       cmocka_unit_test(test_context_limit_is_length),
       cmocka_unit_test(test_refusals),
+      cmocka_unit_test(test_runtime_refusals),
       cmocka_unit_test(test_flushes),
       cmocka_unit_test(test_pool_too_small_says_what_fits),
   };
