@@ -2,9 +2,11 @@
 #include "tools/tool.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 static const iso_command_function functions[ISO_COMMAND_COUNT] = {
@@ -82,6 +84,35 @@ static bool open_standard_streams(void) {
   return true;
 }
 
+/* A stack that runs out is a fault, whatever was asked for: so it is made to grow as far as usual,
+ * as those of threads are, or what is too little is said. The pattern matcher alone takes 32 KiB.
+ */
+static bool raise_stack_limit(void) {
+  const rlim_t usual = (rlim_t)8 << 20, least = (rlim_t)256 << 10;
+  const size_t of_thread = (size_t)1 << 20;
+  struct rlimit limit;
+  if (getrlimit(RLIMIT_STACK, &limit) != 0 ||
+      limit.rlim_cur >= usual) /* RLIM_INFINITY is the most */
+    return true;
+  pthread_attr_t attributes;
+  size_t bytes = 0;
+  if (pthread_getattr_default_np(&attributes) == 0) {
+    if (pthread_attr_getstacksize(&attributes, &bytes) == 0 && bytes < of_thread &&
+        pthread_attr_setstacksize(&attributes, of_thread) == 0)
+      (void)pthread_setattr_default_np(&attributes);
+    pthread_attr_destroy(&attributes);
+  }
+  limit.rlim_cur = limit.rlim_max < usual ? limit.rlim_max : usual;
+  (void)setrlimit(RLIMIT_STACK, &limit);
+  if (getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur >= least)
+    return true;
+  fprintf(stderr,
+          "isomer: the stack is limited to %llu KiB, %llu KiB are needed; raise the limit with "
+          "ulimit -s\n",
+          (unsigned long long)limit.rlim_cur >> 10, (unsigned long long)least >> 10);
+  return false;
+}
+
 /* Models are mapped: where a file is cut short or its disk fails, reading it is this signal. */
 static void on_lost_file(int number, siginfo_t *facts, void *context) {
   static const char sentence[] =
@@ -115,7 +146,7 @@ static int run(int argc, char **argv) {
 }
 
 int main(int argc, char **argv) {
-  if (!open_standard_streams())
+  if (!open_standard_streams() || !raise_stack_limit())
     return EXIT_FAILED;
   sigaction(SIGBUS, &(struct sigaction){.sa_sigaction = on_lost_file, .sa_flags = SA_SIGINFO},
             NULL);

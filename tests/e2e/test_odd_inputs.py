@@ -3,6 +3,7 @@
 sentence that says what is wrong.   test_odd_inputs.py PATH_TO_ISOMER"""
 import json
 import os
+import resource
 import shutil
 import signal
 import stat
@@ -152,6 +153,19 @@ class OddInputs(unittest.TestCase):
             with open(target, "rb") as made, open(tiny_model(), "rb") as wanted:
                 self.assertEqual(made.read(), wanted.read(), closed)
             os.unlink(target)
+
+    def test_a_small_stack(self):
+        """It grows as far as it may, and where that is too little the command says so."""
+        def limit(soft, hard):
+            return lambda: resource.setrlimit(resource.RLIMIT_STACK, (soft, hard))
+        hard = resource.getrlimit(resource.RLIMIT_STACK)[1]
+        arguments = ("run", tiny_model(), "-p", "Hello there", "-n", "2", "--raw", "--temp", "0", "-t", "2")
+        usual = isomer.run(*arguments).stdout
+        small = 64 << 10
+        self.assertEqual(isomer.run(*arguments, preexec_fn=limit(small, hard)).stdout, usual)
+        self.assertEqual(isomer.run(*arguments, preexec_fn=limit(small, 1 << 20)).stdout, usual)
+        done = isomer.run(*arguments, code=1, preexec_fn=limit(small, small))
+        self.assertIn("the stack is limited to 64 KiB, 256 KiB are needed", done.stderr)
 
     def test_input_that_cannot_be_read(self):
         with open("/proc/self/mem", "rb") as unreadable:
