@@ -16,6 +16,7 @@ enum { MAX_LISTED_DEVICES = 64, NAME_BYTES = 32, REASON_BYTES = 256 };
 typedef struct registry_entry {
   char name[NAME_BYTES];
   iso_loaded_backend *backend; /* NULL: refused, `reason` says why */
+  bool is_chosen;              /* the library that was named: others of this name are passed over */
   char reason[REASON_BYTES];
 } registry_entry;
 
@@ -105,6 +106,9 @@ static iso_status load_found(iso_registry *registry, const char *folder, const c
   char name[NAME_BYTES];
   if (!name_of_file(file, name))
     return ISO_OK;
+  const registry_entry *known = find(registry, name);
+  if (known && known->is_chosen)
+    return ISO_OK;
   char *path = iso_file_join(folder, file);
   if (!path)
     return iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no host memory for a path");
@@ -184,7 +188,14 @@ static iso_status load_own_folder(iso_registry *registry) {
   return status;
 }
 
-iso_status iso_registry_create(iso_registry **out_registry) {
+/* After what is linked in, to whose names it has no right. */
+static iso_status load_chosen(iso_registry *registry, const char *library) {
+  ISO_TRY(iso_registry_load(registry, library));
+  registry->entries[registry->count - 1]->is_chosen = true;
+  return ISO_OK;
+}
+
+iso_status iso_registry_create_with(const char *library, iso_registry **out_registry) {
   iso_registry *registry = calloc(1, sizeof *registry);
   if (!registry)
     return iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no host memory for the backend registry");
@@ -195,6 +206,8 @@ iso_status iso_registry_create(iso_registry **out_registry) {
     if (status == ISO_OK)
       status = add_backend(registry, loaded, loaded->backend.name, "");
   }
+  if (status == ISO_OK && library)
+    status = load_chosen(registry, library);
   if (status == ISO_OK)
     status = load_search_path(registry);
   if (status == ISO_OK)
@@ -205,6 +218,10 @@ iso_status iso_registry_create(iso_registry **out_registry) {
   }
   *out_registry = registry;
   return ISO_OK;
+}
+
+iso_status iso_registry_create(iso_registry **out_registry) {
+  return iso_registry_create_with(NULL, out_registry);
 }
 
 void iso_registry_destroy(iso_registry *registry) {

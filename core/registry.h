@@ -5,6 +5,11 @@
 #include "core/backend_load.h"
 #include <isomer/device.h>
 
+/* As iso_registry_create(), with a library that goes before those of its name that are found in
+ * folders; NULL: none. */
+ISO_MUST_CHECK iso_status iso_registry_create_with(const char *library,
+                                                   iso_registry **out_registry);
+
 /* Adds a backend that lives in this program. Refused like a library would be. */
 ISO_MUST_CHECK iso_status iso_registry_add(iso_registry *registry, const iso_backend *backend);
 

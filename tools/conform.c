@@ -2,6 +2,7 @@
 #include "tools/conform_report.h"
 #include "tools/tool.h"
 
+#include "core/registry.h"
 #include "ops/conform/case.h"
 #include <string.h>
 #include <time.h>
@@ -149,14 +150,12 @@ static iso_status run_on(const iso_options *options, iso_open_device *device,
 
 static iso_status open_and_run(const iso_options *options, iso_file_writer *junit, int *out_exit) {
   iso_registry *registry;
-  ISO_TRY(iso_registry_create(&registry));
+  ISO_TRY(iso_registry_create_with(options->backend, &registry));
   iso_device_options device_options = {.size = sizeof device_options,
                                        .n_threads = (uint32_t)options->threads,
                                        .cpu_affinity = options->cpu_affinity};
   iso_open_device *device = NULL;
-  iso_status status = options->backend ? iso_registry_load(registry, options->backend) : ISO_OK;
-  if (status == ISO_OK)
-    status = iso_device_open(registry, options->device, &device_options, &device);
+  iso_status status = iso_device_open(registry, options->device, &device_options, &device);
   if (status == ISO_OK) {
     status = run_on(options, device, junit, out_exit);
     iso_device_close(device);

@@ -1,3 +1,4 @@
+#include "core/registry.h"
 #include "tools/json_output.h"
 #include "tools/tool.h"
 
@@ -41,12 +42,10 @@ static iso_status print_json(const iso_device_listing *listings, uint32_t count)
 iso_status iso_command_devices(iso_options *options, int *out_exit) {
   (void)out_exit;
   iso_registry *registry;
-  ISO_TRY(iso_registry_create(&registry));
+  ISO_TRY(iso_registry_create_with(options->backend, &registry));
   iso_device_listing *listings = NULL;
   uint32_t count = 0;
-  iso_status status = options->backend ? iso_registry_load(registry, options->backend) : ISO_OK;
-  if (status == ISO_OK)
-    status = iso_registry_list(registry, &listings, &count);
+  iso_status status = iso_registry_list(registry, &listings, &count);
   if (status == ISO_OK && options->json)
     status = print_json(listings, count);
   else if (status == ISO_OK)

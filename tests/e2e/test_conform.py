@@ -65,6 +65,11 @@ class Conform(unittest.TestCase):
     def test_other_ops_of_a_wrong_device_pass(self):
         isomer.run("conform", "--device", "wrong", "--backend", WRONG, "--op", "add", env=wrong("glu"))
 
+    def test_a_library_that_is_also_found(self):
+        found = dict(wrong("glu"), ISOMER_BACKEND_PATH=os.path.dirname(WRONG))
+        isomer.run("conform", "--device", "wrong", "--backend", WRONG, "--op", "add", env=found)
+        self.assertIn("wrong:0", isomer.run("devices", "--backend", WRONG, env=found).stdout)
+
     def test_seed(self):
         arguments = ["conform", "--device", "wrong", "--backend", WRONG, "add *=3 D=5"]
         details = [isomer.run(*arguments, "--seed", seed, code=1, env=wrong("add")).stdout

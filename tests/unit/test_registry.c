@@ -279,6 +279,17 @@ static void test_search_path(void **state) {
   assert_int_equal(load_misfit(registry, "none"), ISO_OK);
   assert_adds(registry);
   iso_registry_destroy(registry);
+
+  /* One that is named goes before one that is found. */
+  int before = log.count;
+  assert_int_equal(setenv("ISOMER_MISFIT", "none", 1), 0);
+  assert_int_equal(setenv("ISOMER_BACKEND_PATH", PLUGINS, 1), 0);
+  assert_int_equal(iso_registry_create_with(PLUGINS "/libisomer-misfit.so", &registry), ISO_OK);
+  assert_int_equal(log.count, before + 1); /* "nothing" alone */
+  assert_adds(registry);
+  iso_registry_destroy(registry);
+  assert_int_not_equal(iso_registry_create_with(PLUGINS "/libisomer-nothing.so", &registry),
+                       ISO_OK);
   unsetenv("ISOMER_BACKEND_PATH");
   iso_log_set_sink(NULL, NULL);
 }
