@@ -198,6 +198,9 @@ static iso_status open_gguf(const char *path, iso_adapter *adapter) {
   ISO_TRY(need_text(adapter->gguf, "adapter.type", "lora"));
   ISO_TRY(need_text(adapter->gguf, "general.architecture", adapter->model->architecture->name));
   ISO_TRY(iso_gguf_get_float(adapter->gguf, "adapter.lora.alpha", -1e6, 1e6, &facts.alpha));
+  static const char *const activated = "adapter.alora.invocation_tokens"; /* only behind these */
+  if (iso_gguf_find(adapter->gguf, activated))
+    return iso_fail(ISO_ERROR_UNSUPPORTED, "adapters with %s are not supported", activated);
   return read_modules(adapter, &facts);
 }
 
@@ -213,11 +216,12 @@ static bool is_set(const cJSON *value) {
 
 /* What would change the product, or the model beside it. */
 static iso_status check_plain(const cJSON *config) {
-  static const char *const refused[] = {"use_dora",          "use_qalora",
-                                        "fan_in_fan_out",    "lora_bias",
-                                        "modules_to_save",   "rank_pattern",
-                                        "alpha_pattern",     "layer_replication",
-                                        "target_parameters", "trainable_token_indices"};
+  static const char *const refused[] = {
+      "use_dora",          "use_qalora",        "use_bdlora",
+      "fan_in_fan_out",    "lora_bias",         "modules_to_save",
+      "rank_pattern",      "alpha_pattern",     "arrow_config",
+      "layer_replication", "target_parameters", "trainable_token_indices",
+      "kasa_config",       "monteclora_config", "alora_invocation_tokens"};
   for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++)
     if (is_set(cJSON_GetObjectItemCaseSensitive(config, refused[i])))
       return iso_fail(ISO_ERROR_UNSUPPORTED, "adapters with \"%s\" are not supported", refused[i]);
@@ -229,7 +233,7 @@ static iso_status check_plain(const cJSON *config) {
   if (strcmp(bias, "none") != 0)
     return iso_fail(ISO_ERROR_UNSUPPORTED, "bias \"%.48s\" is not supported; none is", bias);
   /* These start from another base than the model's, unless they were converted when saved. */
-  static const char *const inits[] = {"pissa", "olora", "corda", "loftq"};
+  static const char *const inits[] = {"pissa", "olora", "corda", "loftq", "lora_ga"};
   const cJSON *init = cJSON_GetObjectItemCaseSensitive(config, "init_lora_weights");
   for (size_t i = 0; cJSON_IsString(init) && i < sizeof inits / sizeof inits[0]; i++)
     if (strncmp(init->valuestring, inits[i], strlen(inits[i])) == 0)

@@ -3,6 +3,7 @@
  * refused. */
 #include "check.h"
 #include "logits_case.h"
+#include "models/formats/gguf_writer.h"
 
 #include <isomer/engine.h>
 #include <math.h>
@@ -230,6 +231,12 @@ static void test_refused_folders(void **state) {
       {"{\"peft_type\": \"LOHA\", \"r\": 4, \"lora_alpha\": 8}", "LOHA"},
       {"{\"peft_type\": \"LORA\", \"r\": 4, \"lora_alpha\": 8, \"use_dora\": true}", "use_dora"},
       {"{\"peft_type\": \"LORA\", \"r\": 4, \"lora_alpha\": 8, \"bias\": \"all\"}", "bias"},
+      {"{\"peft_type\": \"LORA\", \"r\": 4, \"lora_alpha\": 8, \"alora_invocation_tokens\": [3]}",
+       "alora_invocation_tokens"},
+      {"{\"peft_type\": \"LORA\", \"r\": 4, \"lora_alpha\": 8, \"arrow_config\": {\"top_k\": 3}}",
+       "arrow_config"},
+      {"{\"peft_type\": \"LORA\", \"r\": 4, \"lora_alpha\": 8, \"init_lora_weights\": \"lora_ga\"}",
+       "lora_ga"},
       {"{\"peft_type\": \"LORA\", \"r\": 4, \"lora_alpha\": 8, \"modules_to_save\": [\"x\"]}",
        "modules_to_save"},
       {"{\"peft_type\": \"LORA\", \"r\": 4, \"lora_alpha\": 8, \"rank_pattern\": {\"x\": 2}}",
@@ -279,8 +286,32 @@ static void test_refused_folders(void **state) {
   iso_model_close(model);
 }
 
+/* One that acts only behind some tokens. */
+static void test_refused_activated(void **state) {
+  (void)state;
+  char path[] = "/tmp/isomer-adapter-XXXXXX";
+  int descriptor = mkstemp(path);
+  assert_true(descriptor >= 0);
+  close(descriptor);
+  static const int32_t tokens[] = {3, 4};
+  iso_gguf_writer *writer;
+  CHECK(iso_gguf_writer_create(path, &writer));
+  CHECK(iso_gguf_writer_add_string(writer, "general.type", "adapter"));
+  CHECK(iso_gguf_writer_add_string(writer, "adapter.type", "lora"));
+  CHECK(iso_gguf_writer_add_string(writer, "general.architecture", "llama"));
+  CHECK(iso_gguf_writer_add_f32(writer, "adapter.lora.alpha", 8));
+  CHECK(iso_gguf_writer_add_i32_array(writer, "adapter.alora.invocation_tokens", tokens, 2));
+  CHECK(iso_gguf_writer_finish(writer));
+  iso_gguf_writer_destroy(writer);
+  iso_model *model = open_model("models/llama");
+  expect_refusal(model, path, "adapter.alora.invocation_tokens");
+  iso_model_close(model);
+  assert_int_equal(unlink(path), 0);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_golden), cmocka_unit_test(test_mixed),
-                                     cmocka_unit_test(test_refused_folders)};
+                                     cmocka_unit_test(test_refused_folders),
+                                     cmocka_unit_test(test_refused_activated)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
