@@ -102,6 +102,15 @@ static iso_status apply_affixes(const cJSON *config, bool slow, iso_vocabulary *
   return ISO_OK;
 }
 
+/* What begins and ends a text is special, among the added tokens of the file or not. */
+static void make_special(iso_vocabulary *v, int32_t id) {
+  iso_token *token = id < 0 ? NULL : &v->tokens[id];
+  if (!token || (token->type != ISO_TOKEN_NORMAL && token->type != ISO_TOKEN_USER_DEFINED))
+    return;
+  token->type = ISO_TOKEN_CONTROL;
+  token->flags |= ISO_TOKEN_ADDED | ISO_TOKEN_SPECIAL;
+}
+
 static iso_status apply_config(const cJSON *config, bool slow, iso_vocabulary *v) {
   if (!config)
     return ISO_OK;
@@ -119,8 +128,11 @@ static iso_status apply_config(const cJSON *config, bool slow, iso_vocabulary *v
                {"eos_token", true, &v->eos_id},
                {"pad_token", false, &v->pad_id}};
   iso_status status = ISO_OK;
-  for (size_t i = 0; i < sizeof named / sizeof *named && status == ISO_OK; i++)
+  for (size_t i = 0; i < sizeof named / sizeof *named && status == ISO_OK; i++) {
     status = use_named_token(config, named[i].key, named[i].needed, &index, named[i].id);
+    if (status == ISO_OK && named[i].needed)
+      make_special(v, *named[i].id);
+  }
   iso_index_free(&index);
   return status == ISO_OK ? apply_affixes(config, slow, v) : status;
 }

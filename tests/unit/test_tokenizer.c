@@ -377,6 +377,15 @@ static void test_folder(void **state) {
     iso_tokenizer_destroy(t);
     remove_file(folder, "generation_config.json");
   }
+  /* A token of the model is special once it is named, as in transformers. */
+  write_file(folder, "tokenizer_config.json", "{\"bos_token\":\"ab\"}");
+  CHECK(iso_tokenizer_create_from_folder(folder, &t));
+  assert_true(iso_tokenizer_is_control(t, 2));
+  ids = encode(t, "ab", 2, ISO_TOKENIZE_PARSE_SPECIAL);
+  assert_int_equal(ids.length, 1);
+  assert_int_equal(ids.data[0], 2);
+  free(ids.data);
+  iso_tokenizer_destroy(t);
   write_file(folder, "tokenizer_config.json", "{\"eos_token\":\"<absent>\"}");
   assert_refused(iso_tokenizer_create_from_folder(folder, &t), ISO_ERROR_CORRUPT_DATA, "<absent>");
   remove_file(folder, "tokenizer.json");
