@@ -6,6 +6,8 @@
 
 /* GPUs run up to five ops as one kernel. */
 enum { GPU_REUSE_DELAY = 4 };
+/* An H200's products take about as long for fewer; 448 rows take longer than 512 there. */
+enum { GPU_TILE_ROWS = 128 };
 
 static iso_status open_one(iso_device_list *list, const char *spec,
                            const iso_device_options *options) {
@@ -95,6 +97,13 @@ iso_status iso_device_list_open(const char *devices, const char *split, int32_t 
     out_list->split[named] = n_layers;
   }
   return ISO_OK;
+}
+
+int32_t iso_device_list_row_multiple(const iso_device_list *list) {
+  for (uint32_t i = 0; i < list->n_devices; i++)
+    if ((int32_t)i != list->fallback && list->devices[i]->info.kind != ISO_DEVICE_GPU)
+      return 1;
+  return GPU_TILE_ROWS;
 }
 
 void iso_device_list_close(iso_device_list *list) {

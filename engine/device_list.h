@@ -21,5 +21,8 @@ ISO_MUST_CHECK iso_status iso_device_list_open(const char *devices, const char *
                                                int32_t n_layers, const iso_device_options *options,
                                                bool allow_fallback, iso_device_list *out_list);
 void iso_device_list_close(iso_device_list *list);
+/* The rows that fill the tiles of products: of a multiple of these are steps whose size can be
+ * chosen. 128 where all devices but the fallback are GPUs, 1 where one is not. */
+int32_t iso_device_list_row_multiple(const iso_device_list *list);
 
 #endif

@@ -106,6 +106,7 @@ static iso_status build(iso_engine *engine, const iso_engine_options *given) {
   engine->max_tokens = options->runtime.max_tokens;
   bool is_large = engine->max_tokens > ISO_DEFAULT_STEP_ROWS;
   engine->mixed_tokens = chooses_rows && is_large ? ISO_DEFAULT_STEP_ROWS : engine->max_tokens;
+  engine->row_multiple = iso_device_list_row_multiple(iso_runtime_devices(engine->runtime));
   engine->max_sequences = options->runtime.max_sequences;
   engine->max_logit_rows = options->runtime.max_logit_rows;
   engine->row_price = iso_speculation_price(iso_runtime_devices(engine->runtime));

@@ -230,6 +230,7 @@ struct iso_engine {
   iso_runtime *runtime;
   int32_t n_vocabulary, context, page_size, max_tokens, max_sequences, max_logit_rows;
   int32_t mixed_tokens; /* rows of a step in which sequences decode and few prompts wait */
+  int32_t row_multiple; /* of the rows of steps whose prompts have more to run */
   iso_kv_pages kv;
   iso_page_pool pool;
   iso_swap_space swap;

@@ -86,9 +86,9 @@ static iso_status fill_options(const iso_model *model, const iso_runtime_options
 /* Rows a step where nobody said: as many as give every unit of a GPU four tiles of 128 x 128 in a
  * product of 4,096 features, if it tells its units. */
 static void choose_rows(iso_runtime *runtime) {
-  enum { LEAST = ISO_DEFAULT_STEP_ROWS, MOST = 2048, ROWS_A_UNIT = 16, MULTIPLE = 128 };
+  enum { LEAST = ISO_DEFAULT_STEP_ROWS, MOST = 2048, ROWS_A_UNIT = 16 };
   iso_runtime_options *options = &runtime->options;
-  int64_t rows = MOST;
+  int64_t rows = MOST, multiple = iso_device_list_row_multiple(&runtime->devices);
   for (uint32_t i = 0; i < runtime->devices.n_devices; i++) {
     const iso_device_info *info = &runtime->devices.devices[i]->info;
     int64_t suits = info->kind == ISO_DEVICE_GPU ? (int64_t)info->n_units * ROWS_A_UNIT : LEAST;
@@ -96,7 +96,7 @@ static void choose_rows(iso_runtime *runtime) {
       rows = suits;
   }
   if (options->max_tokens == 0)
-    options->max_tokens = rows < LEAST ? LEAST : (int32_t)(rows / MULTIPLE * MULTIPLE);
+    options->max_tokens = rows < LEAST ? LEAST : (int32_t)(rows / multiple * multiple);
   if (options->max_tokens < options->max_sequences)
     options->max_tokens = options->max_sequences;
 }

@@ -294,14 +294,17 @@ static void begin(iso_engine *engine) {
 
 /* Prompts alone run in steps as large as can be. Beside sequences that decode small steps cost
  * little more a row, everyone's next token comes sooner, and more tokens ride along; but where many
- * prompts wait it is better to have them all decode soon: an eighth of what is left of them. */
+ * prompts wait it is better to have them all decode soon: an eighth of what is left of them. The
+ * step fills the tiles that a device multiplies it in: rows up to there are free. */
 static int32_t prompt_rows(const iso_engine *engine) {
   int64_t most = engine->max_tokens - engine->n_decoding, some = engine->n_prompt_rows / 8;
   int32_t beside = engine->mixed_tokens - engine->n_decoding, half = (engine->mixed_tokens + 1) / 2;
-  int32_t least = beside > half ? beside : half;
-  if (engine->n_decoding == 0 || some > most)
+  int32_t least = beside > half ? beside : half, multiple = engine->row_multiple;
+  if (engine->n_decoding == 0)
     return (int32_t)most;
-  return some > least ? (int32_t)some : least;
+  int64_t rows = engine->n_decoding + (some > least ? some : least);
+  rows = (rows + multiple - 1) / multiple * multiple - engine->n_decoding;
+  return (int32_t)(rows < most ? rows : most);
 }
 
 iso_status iso_engine_schedule(iso_engine *engine) {

@@ -122,13 +122,16 @@ static void test_long_prompt_leaves_rows_to_others(void **state) {
   iso_engine_destroy(engine);
 }
 
-/* Prompts alone fill a step; beside those that decode a step is small, unless many wait. */
+/* Prompts alone fill a step; beside those that decode a step is small, unless many wait. It is of
+ * whole tiles where the device has them, and never of more rows than prompts have. */
 static void test_prompts_beside_decoding(void **state) {
   (void)state;
   enum { LENGTH = 100 };
   static const struct {
-    int n_decoding, n_prompts, n_rows;
-  } cases[] = {{0, 20, 20 * LENGTH}, {1, 20, 512}, {1, 60, 1 + 60 * LENGTH / 8}};
+    int n_decoding, n_prompts, multiple, n_rows;
+  } cases[] = {{0, 20, 1, 20 * LENGTH},     {1, 20, 1, 512},   {1, 60, 1, 1 + 60 * LENGTH / 8},
+               {0, 20, 128, 20 * LENGTH},   {1, 20, 128, 512}, {1, 60, 128, 768},
+               {1, 3, 128, 1 + 3 * LENGTH}, {1, 20, 200, 600}};
   iso_engine_options options = case_options();
   options.runtime.max_tokens = 4096;
   options.runtime.max_sequences = MOST;
@@ -138,6 +141,8 @@ static void test_prompts_beside_decoding(void **state) {
     iso_engine *engine = make_engine(model, &options);
     assert_int_equal(engine->mixed_tokens, 4096); /* as was asked for */
     engine->mixed_tokens = 512;                   /* as where nobody asks */
+    assert_int_equal(engine->row_multiple, 1);    /* of a CPU */
+    engine->row_multiple = cases[c].multiple;
     int n = cases[c].n_prompts;
     bool is_busy;
     memset(out, 0, sizeof out);
