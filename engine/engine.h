@@ -80,6 +80,11 @@ typedef struct engine_row_price {
   double each;
 } engine_row_price;
 
+/* Of a model: what its rows cost goes by these. */
+typedef struct engine_weights {
+  uint64_t bytes, elements;
+} engine_weights;
+
 /* How often a kind of draft was right when those before it were; lately. */
 typedef struct engine_draft_chance {
   float n_right, n_tried; /* n_tried 0: nothing is known */
@@ -404,7 +409,8 @@ ISO_MUST_CHECK iso_status iso_beam_advance(iso_engine *engine, engine_request *r
 
 /* ---- speculation.c ------------------------------------------------------------------------- */
 
-engine_row_price iso_speculation_price(const iso_device_list *devices);
+engine_weights iso_speculation_weights(const iso_model *model);
+engine_row_price iso_speculation_price(const iso_device_list *devices, engine_weights weights);
 /* How many drafts, at most `most`, are worth trying for a sequence in this step. */
 int32_t iso_speculation_wanted(const iso_engine *engine, engine_sequence *sequence, int32_t most);
 /* Proposes up to `most` drafts in sequence->drafts; returns how many. */

@@ -20,15 +20,36 @@ static int kind_of_match(int32_t length) {
 
 /* ---- How many ------------------------------------------------------------------------------ */
 
+engine_weights iso_speculation_weights(const iso_model *model) {
+  engine_weights weights = {0};
+  for (uint32_t i = 0; i < iso_model_tensor_count(model); i++) {
+    iso_model_tensor tensor;
+    iso_model_get_tensor(model, i, &tensor);
+    uint64_t elements = 1;
+    for (uint32_t d = 0; d < tensor.n_dims; d++)
+      elements *= (uint64_t)tensor.dims[d];
+    weights.bytes += tensor.bytes;
+    weights.elements += elements;
+  }
+  return weights;
+}
+
 /* Measured: a processor's second to eighth row are 0.13 to 0.17 of a step each for a model of 135M
- * (AVX-512, Q4_1), and more for large ones, which do little else than multiply; on an H200 the
- * second is 0.15 (8B, BF16) and the next ones are 0.02. */
-engine_row_price iso_speculation_price(const iso_device_list *devices) {
-  static const engine_row_price of_cpu = {0, 0.2}, of_gpu = {0.12, 0.03};
+ * (AVX-512, Q4_1), and more for large ones, which do little else than multiply; on AVX2 0.07 to
+ * 0.3. On an H200 the second is 0.15 (8B, BF16) and the next ones are 0.02; of codes that are
+ * decoded for each row (8B, Q4_0), the second is 0.39 and the next are 0.17 to 0.25. There a row
+ * alone also has kernels that begin before others end: more take 1.1 steps longer (135M, Q4_1), as
+ * long as it takes to read some 70 MB more. */
+engine_row_price iso_speculation_price(const iso_device_list *devices, engine_weights weights) {
+  static const engine_row_price of_cpu = {0, 0.2}, of_floats = {0.12, 0.03}, of_codes = {0.2, 0.2};
+  static const double LAUNCH_BYTES = 70e6;
   for (uint32_t i = 0; i < devices->n_devices; i++)
     if ((int32_t)i != devices->fallback && devices->devices[i]->info.kind == ISO_DEVICE_CPU)
       return of_cpu;
-  return of_gpu;
+  double bytes = (double)weights.bytes;
+  engine_row_price price = bytes < 1.5 * (double)weights.elements ? of_codes : of_floats;
+  price.first += bytes > LAUNCH_BYTES ? LAUNCH_BYTES / bytes : 1;
+  return price;
 }
 
 /* A step of n_rows, in steps of one. */

@@ -2,6 +2,7 @@
 #include "tests/unit/engine_case.h"
 
 #include "engine/engine.h"
+#include "models/model.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -204,21 +205,42 @@ static void test_drafts_must_pay(void **state) {
   }
 }
 
-/* Processors' and GPUs' prices: a little less is drafted for dear rows than for cheap ones, and
- * text that copies gains by either. */
+/* A step of n_rows, in steps of one. */
+static double step_of(engine_row_price price, int n_rows) {
+  return 1 + price.first + (n_rows - 1) * price.each;
+}
+
+/* Processors' and GPUs' prices: what was measured, within a fifth. */
 static void test_prices(void **state) {
   (void)state;
   iso_open_device cpu = {.info = {.kind = ISO_DEVICE_CPU}},
                   gpu = {.info = {.kind = ISO_DEVICE_GPU}};
   iso_device_list list = {.n_devices = 2, .devices = {&gpu, &cpu}, .fallback = 1};
-  engine_row_price cheap = iso_speculation_price(&list);
+  static const uint64_t MILLION = 1000000;
+  const struct {
+    engine_weights weights;
+    int n_rows;
+    double steps; /* of an H200 */
+  } cases[] = {
+      {{16000 * MILLION, 8000 * MILLION}, 2, 1.15}, {{16000 * MILLION, 8000 * MILLION}, 5, 1.21},
+      {{4600 * MILLION, 8000 * MILLION}, 2, 1.39},  {{4600 * MILLION, 8000 * MILLION}, 3, 1.52},
+      {{4600 * MILLION, 8000 * MILLION}, 5, 2.01},  {{4600 * MILLION, 8000 * MILLION}, 9, 2.89},
+      {{97 * MILLION, 135 * MILLION}, 2, 2.12},     {{97 * MILLION, 135 * MILLION}, 3, 2.43},
+      {{97 * MILLION, 135 * MILLION}, 5, 3.15},     {{97 * MILLION, 135 * MILLION}, 9, 3.54}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    double steps = step_of(iso_speculation_price(&list, cases[i].weights), cases[i].n_rows);
+    assert_true(fabs(steps - cases[i].steps) < 0.2 * cases[i].steps);
+  }
+  engine_weights weights = iso_speculation_weights(model), none = {0};
+  assert_int_equal(weights.bytes, iso_model_weight_bytes(model));
+  assert_int_equal(weights.bytes, 4 * weights.elements); /* f32 */
+  assert_true(step_of(iso_speculation_price(&list, none), 2) < 3);
   list.fallback = -1; /* layers on both: the processor's rows are what is waited for */
-  engine_row_price dear = iso_speculation_price(&list);
-  assert_true(cheap.each < dear.each);
+  engine_row_price dear = iso_speculation_price(&list, weights);
   list.n_devices = 1;
-  assert_true(iso_speculation_price(&list).each == cheap.each);
+  assert_true(iso_speculation_price(&list, weights).each < dear.each);
   list.devices[0] = &cpu;
-  assert_true(iso_speculation_price(&list).each == dear.each);
+  assert_true(iso_speculation_price(&list, weights).each == dear.each);
 }
 
 typedef struct busy_work {
