@@ -321,7 +321,8 @@ static void for_each_record(iso_scheme scheme, record_test test, void *context) 
 
 /* Every batch size gives the right rows, and the same bits for a row in every batch. */
 static void test_batches(cpu_test_device *cpu, const iso_kernel *kernel, void *context) {
-  static const int64_t BATCHES[] = {1, 2, 3, 4, 5, 15, 16, 17, 47, 255, 256, 257};
+  static const int64_t BATCHES[] = {1,  2,  3,  4,  5,  6,  7,   8,   9,
+                                    12, 13, 15, 16, 17, 47, 255, 256, 257};
   const product *p = context;
   iso_buffer *weight = pack(cpu, kernel, p);
   float *whole = run_record(cpu, kernel, p, weight, p->m);

@@ -40,6 +40,8 @@ iso_activations iso_activations_at(const iso_product_kernel *kernel, void *memor
   if (few && rows > 0) {
     int64_t panels = (rows + kernel->few_panel_rows - 1) / kernel->few_panel_rows;
     result.panel_rows = (rows + panels - 1) / panels;
+    while (kernel->prepare_one && result.panel_rows > 2 && rows % result.panel_rows == 1)
+      result.panel_rows--;
   }
   uint64_t entries = (uint64_t)result.rows * (uint64_t)elements;
   uint8_t *scales = result.values + value_bytes(kernel, entries);
@@ -76,8 +78,9 @@ iso_panel iso_activations_panel(const iso_product_kernel *kernel,
 
 void iso_activations_prepare(const iso_product_kernel *kernel, const iso_activations *activations,
                              int64_t row, const float *x) {
-  iso_product_prepare prepare =
-      activations->few && kernel->prepare_few ? kernel->prepare_few : kernel->prepare;
+  iso_product_prepare prepare = activations->few && activations->rows == 1 && kernel->prepare_one
+                                    ? kernel->prepare_one
+                                    : kernel->prepare;
   PREPARE_STRETCHES(prepare, kernel, activations, row, x);
 }
 

@@ -156,7 +156,8 @@ struct iso_product_kernel {
   uint32_t ahead_units;      /* a group and 32 elements, of `advance` */
   uint32_t scratch_bytes;    /* of `advance` */
   iso_product_prepare prepare;
-  iso_product_prepare prepare_few;       /* for `few`, where it wants another form; or NULL */
+  iso_product_prepare prepare_one;       /* for `few` of one row, where it wants another form; or
+                                          * NULL. Where there is one, other panels have more rows */
   iso_product_prepare_bf16 prepare_bf16; /* of bf16 values; NULL: by way of f32 */
   iso_product_few few;
   /* How a stretch is decoded: by `expand` before it is used (with span_elements all of a tile's,

@@ -12,7 +12,7 @@
 #if !defined(VEC_NAME) /* integer8_avx512.c has its own, and activations of one plane */
 #define VEC_NAME(name) iso_avx512_##name
 #endif
-#define VEC_QUANTIZE_FEW(bits) NULL
+#define VEC_QUANTIZE_ONE(bits) NULL
 #define VEC_LANES 16
 /* Vectors of accumulators a tile of 4 activation rows holds in registers. */
 #define VEC_INTEGER_TILE 2
@@ -22,8 +22,14 @@
 #define VEC_FLOAT_STRETCH 128
 /* Up to how many rows a group is streamed for each panel, and how many rows such a panel has at
  * most: as many as registers hold sums for. */
-#define VEC_FEW_ROWS 64
+#define VEC_FEW_ROWS(sub) 64
 #define VEC_FEW_PANEL_ROWS 6
+/* iso_product_kernel.ahead_rows: where a code is a byte and a dot product does all of it, later
+ * than elsewhere. Measured on a Zen 4; see README.md. */
+#define VEC_AHEAD_ROWS(codes_are_bytes) ((codes_are_bytes) ? 5 : 3)
+#define VEC_FLOAT_AHEAD_ROWS 3
+#define VEC_FLOAT_FEW_ROWS 64
+#define VEC_FLOAT_FEW_PANEL_ROWS 6
 #define VEC_LOAD_ROW iso_avx512_load_row
 #define VEC_STORE_ROW iso_avx512_store_row
 typedef __m512i vec;

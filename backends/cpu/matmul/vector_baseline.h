@@ -15,11 +15,15 @@
 #define VEC_FLOAT_TILE 2
 /* 16 KiB, as for AVX2. */
 #define VEC_FLOAT_STRETCH 64
-#define VEC_FEW_ROWS 1
+#define VEC_FEW_ROWS(sub) 1
 #define VEC_FEW_PANEL_ROWS 1
+#define VEC_AHEAD_ROWS(codes_are_bytes) 3
+#define VEC_FLOAT_AHEAD_ROWS 3
+#define VEC_FLOAT_FEW_ROWS 1
+#define VEC_FLOAT_FEW_PANEL_ROWS 1
 #define VEC_QUANTIZE iso_baseline_quantize_words
 #define VEC_QUAD_BYTES 8
-#define VEC_QUANTIZE_FEW(bits) NULL
+#define VEC_QUANTIZE_ONE(bits) NULL
 #define VEC_LOAD_ROW iso_baseline_load_row
 #define VEC_STORE_ROW iso_baseline_store_row
 
