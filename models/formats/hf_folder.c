@@ -95,44 +95,57 @@ static iso_status open_weights(iso_hf_folder *folder) {
 }
 
 /* "chat_template" is a string, or an array of {"name", "template"}. */
-static iso_status list_templates(iso_hf_folder *folder) {
-  const cJSON *value = cJSON_GetObjectItemCaseSensitive(folder->tokenizer_config, "chat_template");
-  bool single = cJSON_IsString(value);
-  if (value && !single && !cJSON_IsArray(value) && !cJSON_IsNull(value))
-    return iso_fail(ISO_ERROR_CORRUPT_DATA, "\"chat_template\" must be a string or an array");
-  size_t count = (folder->chat_template_file != NULL) + (single ? 1u
-                                                         : cJSON_IsArray(value)
-                                                             ? (size_t)cJSON_GetArraySize(value)
-                                                             : 0u);
-  if (count == 0)
+static iso_status list_templates(const cJSON *value, iso_hf_folder *folder) {
+  if (cJSON_IsString(value)) {
+    folder->chat_templates[folder->chat_template_count++] =
+        (iso_hf_chat_template){"default", value->valuestring};
     return ISO_OK;
-  folder->chat_templates = calloc(count, sizeof *folder->chat_templates);
-  if (!folder->chat_templates)
-    return iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory for %zu chat templates", count);
-  iso_hf_chat_template *next = folder->chat_templates;
-  if (folder->chat_template_file)
-    *next++ = (iso_hf_chat_template){"default", folder->chat_template_file};
-  if (single)
-    *next++ = (iso_hf_chat_template){"default", value->valuestring};
-  else if (cJSON_IsArray(value))
-    for (const cJSON *item = value->child; item; item = item->next, next++) {
-      ISO_TRY(iso_json_get_string(item, "name", &next->name));
-      ISO_TRY(iso_json_get_string(item, "template", &next->text));
-    }
-  folder->chat_template_count = (uint32_t)(next - folder->chat_templates);
+  }
+  for (const cJSON *item = value->child; item; item = item->next) {
+    iso_hf_chat_template *next = &folder->chat_templates[folder->chat_template_count];
+    ISO_TRY(iso_json_get_string(item, "name", &next->name));
+    ISO_TRY(iso_json_get_string(item, "template", &next->text));
+    folder->chat_template_count++;
+  }
   return ISO_OK;
 }
 
-static iso_status read_templates(iso_hf_folder *folder) {
+static void list_template_files(iso_hf_folder *folder) {
+  const iso_hf_chat_template files[] = {{"default", folder->chat_template_file},
+                                        {"tool_use", folder->tool_template_file}};
+  for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+    if (files[i].text)
+      folder->chat_templates[folder->chat_template_count++] = files[i];
+}
+
+static iso_status read_template(const iso_hf_folder *folder, const char *name, char **out_text) {
   char *path = NULL;
-  ISO_TRY(find_file(folder, "chat_template.jinja", &path));
-  if (path) {
-    size_t size;
-    iso_status status = iso_file_read(path, MAX_TEMPLATE_BYTES, &folder->chat_template_file, &size);
-    free(path);
-    ISO_TRY(status);
-  }
-  iso_status status = list_templates(folder);
+  ISO_TRY(find_file(folder, name, &path));
+  size_t size;
+  iso_status status = path ? iso_file_read(path, MAX_TEMPLATE_BYTES, out_text, &size) : ISO_OK;
+  free(path);
+  return status;
+}
+
+static iso_status read_templates(iso_hf_folder *folder) {
+  enum { MOST_FILES = 2 };
+  ISO_TRY(read_template(folder, "chat_template.jinja", &folder->chat_template_file));
+  ISO_TRY(read_template(folder, "additional_chat_templates/tool_use.jinja",
+                        &folder->tool_template_file));
+  const cJSON *value = cJSON_GetObjectItemCaseSensitive(folder->tokenizer_config, "chat_template");
+  bool is_array = cJSON_IsArray(value);
+  if (value && !cJSON_IsString(value) && !is_array && !cJSON_IsNull(value))
+    return iso_fail(ISO_ERROR_CORRUPT_DATA,
+                    "%s/tokenizer_config.json: \"chat_template\" must be a string or an array",
+                    folder->path);
+  size_t most = is_array ? (size_t)cJSON_GetArraySize(value) + MOST_FILES : MOST_FILES;
+  folder->chat_templates = calloc(most, sizeof *folder->chat_templates);
+  if (!folder->chat_templates)
+    return iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory for %zu chat templates", most);
+  list_template_files(folder);
+  if (folder->chat_template_count > 0 || !value || cJSON_IsNull(value))
+    return ISO_OK;
+  iso_status status = list_templates(value, folder);
   if (status == ISO_ERROR_NOT_FOUND) /* a field, not a file */
     status = ISO_ERROR_CORRUPT_DATA;
   return iso_fail_context(status, "%s/tokenizer_config.json", folder->path);
@@ -198,6 +211,7 @@ void iso_hf_folder_close(iso_hf_folder *folder) {
   iso_safetensors_close(folder->weights);
   free(folder->chat_templates);
   free(folder->chat_template_file);
+  free(folder->tool_template_file);
   free(folder);
 }
 

@@ -23,17 +23,20 @@ typedef struct iso_hf_folder {
   iso_hf_chat_template *chat_templates;
   uint32_t chat_template_count;
   char *chat_template_file; /* text of chat_template.jinja, or NULL */
+  char *tool_template_file; /* text of additional_chat_templates/tool_use.jinja, or NULL */
 } iso_hf_folder;
 
-/* Opens a folder. NOT_FOUND names the file that is missing, a tokenizer among them if one is needed; Git-LFS pointers, pickled weights
- * (pytorch_model.bin) and broken files are refused by name. */
+/* Opens a folder. NOT_FOUND names the file that is missing, a tokenizer among them if one is
+ * needed; Git-LFS pointers, pickled weights (pytorch_model.bin) and broken files are refused by
+ * name. */
 ISO_MUST_CHECK iso_status iso_hf_folder_open(const char *path, bool need_tokenizer,
                                              iso_hf_folder **out_folder);
 /* NULL is fine. */
 void iso_hf_folder_close(iso_hf_folder *folder);
 
 /* Text of the template of that name, NULL meaning "default"; NULL when there is none.
- * chat_template.jinja goes before tokenizer_config.json. */
+ * Where there are files of templates, those of tokenizer_config.json do not count, as in
+ * transformers. */
 const char *iso_hf_folder_chat_template(const iso_hf_folder *folder, const char *name);
 
 #endif

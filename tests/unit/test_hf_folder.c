@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static char folder[] = "/tmp/isomer-hf-XXXXXX";
@@ -164,12 +165,20 @@ static void test_chat_templates(void **state) {
   put("chat_template.jinja", "file");
   CHECK(iso_hf_folder_open(folder, true, &opened));
   assert_string_equal(iso_hf_folder_chat_template(opened, NULL), "file");
-  assert_string_equal(iso_hf_folder_chat_template(opened, "tool_use"), "t");
+  assert_null(iso_hf_folder_chat_template(opened, "tool_use")); /* one of another day */
   iso_hf_folder_close(opened);
   take_away("tokenizer_config.json");
+  char *more = iso_file_join(folder, "additional_chat_templates");
+  assert_int_equal(mkdir(more, 0700), 0);
+  put("additional_chat_templates/tool_use.jinja", "file of tools");
   CHECK(iso_hf_folder_open(folder, true, &opened));
   assert_string_equal(iso_hf_folder_chat_template(opened, NULL), "file");
+  assert_string_equal(iso_hf_folder_chat_template(opened, "tool_use"), "file of tools");
   iso_hf_folder_close(opened);
+  take_away("additional_chat_templates/tool_use.jinja");
+  assert_int_equal(rmdir(more), 0);
+  free(more);
+  take_away("chat_template.jinja");
   put("tokenizer_config.json", "{\"chat_template\": null}");
   CHECK(iso_hf_folder_open(folder, true, &opened));
   iso_hf_folder_close(opened);
