@@ -255,15 +255,58 @@ static iso_status check_causal(const cJSON *json) {
                         causal ? "use_bidirectional_attention" : "is_causal false");
 }
 
-/* Of models that are made for embeddings: a module of sentence-transformers. */
-static iso_status read_pooling(const cJSON *json, iso_pooling *out_pooling) {
-  bool mean = false, last = false;
-  ISO_TRY(iso_json_get_optional_bool(json, "pooling_mode_mean_tokens", &mean));
-  ISO_TRY(iso_json_get_optional_bool(json, "pooling_mode_lasttoken", &last));
-  *out_pooling = !json || (mean && !last) ? ISO_POOLING_MEAN
-                 : last && !mean          ? ISO_POOLING_LAST
+static iso_pooling pooling_of(const char *mode) {
+  return strcmp(mode, "mean") == 0        ? ISO_POOLING_MEAN
+         : strcmp(mode, "lasttoken") == 0 ? ISO_POOLING_LAST
                                           : ISO_POOLING_OTHER;
+}
+
+/* Of models that are made for embeddings, a module of sentence-transformers: "pooling_mode", one
+ * name or a list of those whose results are joined; before it a flag each, of which none is the
+ * mean. */
+static iso_status read_pooling(const cJSON *json, iso_pooling *out_pooling) {
+  static const struct {
+    const char *flag, *mode;
+  } flags[] = {{"pooling_mode_cls_token", "cls"},
+               {"pooling_mode_max_tokens", "max"},
+               {"pooling_mode_mean_tokens", "mean"},
+               {"pooling_mode_mean_sqrt_len_tokens", "mean_sqrt_len_tokens"},
+               {"pooling_mode_weightedmean_tokens", "weightedmean"},
+               {"pooling_mode_lasttoken", "lasttoken"}};
+  *out_pooling = ISO_POOLING_MEAN;
+  const cJSON *mode = cJSON_GetObjectItemCaseSensitive(json, "pooling_mode");
+  if (cJSON_IsArray(mode) && cJSON_GetArraySize(mode) == 1)
+    mode = mode->child;
+  if (mode) {
+    *out_pooling = cJSON_IsString(mode) ? pooling_of(mode->valuestring) : ISO_POOLING_OTHER;
+    return ISO_OK;
+  }
+  int n_modes = 0;
+  for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
+    bool is_set = false;
+    ISO_TRY(iso_json_get_optional_bool(json, flags[i].flag, &is_set));
+    if (is_set)
+      *out_pooling = n_modes++ > 0 ? ISO_POOLING_OTHER : pooling_of(flags[i].mode);
+  }
   return ISO_OK;
+}
+
+/* Whether the embeddings are nothing but pooled rows of length 1: else a module of its own, such as
+ * Dense, comes behind these. */
+static bool is_pooled_alone(const cJSON *modules) {
+  static const char *const known[] = {"Transformer", "Pooling", "Normalize", "Dropout"};
+  const cJSON *module;
+  cJSON_ArrayForEach(module, modules) {
+    const cJSON *type = cJSON_GetObjectItemCaseSensitive(module, "type");
+    const char *name = cJSON_IsString(type) ? type->valuestring : "";
+    const char *dot = strrchr(name, '.');
+    bool found = false;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+      found |= strcmp(dot ? dot + 1 : name, known[i]) == 0;
+    if (!found)
+      return false;
+  }
+  return true;
 }
 
 static iso_status read_config(iso_model *model, const cJSON *root) {
@@ -321,6 +364,8 @@ iso_status iso_config_read_hf(iso_model *model) {
     return iso_fail_context(status, "config.json");
   ISO_TRY(iso_fail_context(read_pooling(model->folder->pooling_config, &config->pooling),
                            "1_Pooling/config.json"));
+  if (!is_pooled_alone(model->folder->modules))
+    config->pooling = ISO_POOLING_OTHER;
   const iso_file_tensor *table = iso_model_find_tensor(model, "token_embd.weight");
   if (!table || table->n_dims != 2)
     return iso_fail(ISO_ERROR_CORRUPT_DATA, "the model has no embedding table embed_tokens.weight");

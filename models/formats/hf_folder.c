@@ -42,6 +42,20 @@ static iso_status read_object(const iso_hf_folder *folder, const char *name, boo
   return status;
 }
 
+/* modules.json, which lists what sentence-transformers puts behind each other. */
+static iso_status read_modules(iso_hf_folder *folder) {
+  char *path = NULL;
+  ISO_TRY(find_file(folder, "modules.json", &path));
+  if (!path)
+    return ISO_OK;
+  iso_status status =
+      iso_json_read_file(path, MAX_CONFIG_BYTES, MAX_CONFIG_DEPTH, &folder->modules);
+  if (status == ISO_OK && !cJSON_IsArray(folder->modules))
+    status = iso_fail(ISO_ERROR_CORRUPT_DATA, "%s must hold a JSON array", path);
+  free(path);
+  return status;
+}
+
 /* Finds a tokenizer file and checks that it can be mapped and is no Git-LFS pointer. */
 static iso_status find_tokenizer(const iso_hf_folder *folder, const char *name, char **out_path) {
   ISO_TRY(find_file(folder, name, out_path));
@@ -174,6 +188,7 @@ static iso_status fill(iso_hf_folder *folder, bool need_tokenizer) {
   ISO_TRY(read_object(folder, "generation_config.json", false, &folder->generation_config));
   ISO_TRY(read_object(folder, "tokenizer_config.json", false, &folder->tokenizer_config));
   ISO_TRY(read_object(folder, "1_Pooling/config.json", false, &folder->pooling_config));
+  ISO_TRY(read_modules(folder));
   ISO_TRY(find_tokenizer(folder, "tokenizer.json", &folder->tokenizer_json_path));
   ISO_TRY(find_tokenizer(folder, "tokenizer.model", &folder->tokenizer_model_path));
   if (need_tokenizer && !folder->tokenizer_json_path && !folder->tokenizer_model_path)
@@ -206,6 +221,7 @@ void iso_hf_folder_close(iso_hf_folder *folder) {
   cJSON_Delete(folder->generation_config);
   cJSON_Delete(folder->tokenizer_config);
   cJSON_Delete(folder->pooling_config);
+  cJSON_Delete(folder->modules);
   free(folder->tokenizer_json_path);
   free(folder->tokenizer_model_path);
   iso_safetensors_close(folder->weights);

@@ -17,6 +17,7 @@ typedef struct iso_hf_folder {
   cJSON *generation_config;   /* generation_config.json, or NULL */
   cJSON *tokenizer_config;    /* tokenizer_config.json, or NULL */
   cJSON *pooling_config;      /* 1_Pooling/config.json, or NULL */
+  cJSON *modules;             /* modules.json, an array, or NULL: of an embedding model */
   char *tokenizer_json_path;  /* NULL when absent; one of the two is there if it was needed */
   char *tokenizer_model_path; /* the SentencePiece model; NULL when absent */
   iso_safetensors *weights;

@@ -150,7 +150,14 @@ static void test_pooling(void **state) {
   } cases[] = {
       {"{\"pooling_mode_mean_tokens\": true, \"pooling_mode_lasttoken\": false}", ISO_POOLING_MEAN},
       {"{\"pooling_mode_mean_tokens\": false, \"pooling_mode_lasttoken\": true}", ISO_POOLING_LAST},
-      {"{\"pooling_mode_cls_token\": true}", ISO_POOLING_OTHER}};
+      {"{\"pooling_mode_cls_token\": true}", ISO_POOLING_OTHER},
+      {"{\"pooling_mode_mean_tokens\": true, \"pooling_mode_max_tokens\": true}",
+       ISO_POOLING_OTHER},
+      {"{\"pooling_mode_cls_token\": false}", ISO_POOLING_MEAN},
+      {"{\"embedding_dimension\": 64, \"pooling_mode\": \"lasttoken\"}", ISO_POOLING_LAST},
+      {"{\"pooling_mode\": [\"mean\"]}", ISO_POOLING_MEAN},
+      {"{\"pooling_mode\": [\"mean\", \"lasttoken\"]}", ISO_POOLING_OTHER},
+      {"{\"pooling_mode\": \"weightedmean\"}", ISO_POOLING_OTHER}};
   char pooling[128], config[160];
   snprintf(pooling, sizeof pooling, "%s/1_Pooling", folder);
   snprintf(config, sizeof config, "%s/config.json", pooling);
@@ -167,6 +174,34 @@ static void test_pooling(void **state) {
   }
   unlink(config);
   rmdir(pooling);
+}
+
+/* What sentence-transformers would put behind the pooled rows. */
+static void test_modules(void **state) {
+  (void)state;
+  static const struct {
+    const char *last;
+    iso_pooling pooling;
+  } cases[] = {{"sentence_transformers.models.Normalize", ISO_POOLING_MEAN},
+               {"sentence_transformers.base.modules.normalize.Normalize", ISO_POOLING_MEAN},
+               {"sentence_transformers.models.Dense", ISO_POOLING_OTHER}};
+  char path[128];
+  snprintf(path, sizeof path, "%s/modules.json", folder);
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fprintf(file,
+            "[{\"idx\": 0, \"path\": \"\", \"type\": \"sentence_transformers.models.Transformer\"},"
+            "{\"idx\": 1, \"path\": \"1\", \"type\": \"sentence_transformers.models.Pooling\"},"
+            "{\"idx\": 2, \"path\": \"2\", \"type\": \"%s\"}]",
+            cases[i].last);
+    fclose(file);
+    iso_model *model;
+    CHECK(open_edited("qwen3", "{}", &model));
+    assert_int_equal(iso_model_get_config(model)->pooling, cases[i].pooling);
+    iso_model_close(model);
+  }
+  unlink(path);
 }
 
 static void test_refused(void **state) {
@@ -208,7 +243,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_gemma3_defaults), cmocka_unit_test(test_windows),
       cmocka_unit_test(test_longrope_factor), cmocka_unit_test(test_pooling),
-      cmocka_unit_test(test_refused)};
+      cmocka_unit_test(test_modules),         cmocka_unit_test(test_refused)};
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   char path[128];
   snprintf(path, sizeof path, "%s/config.json", folder);
