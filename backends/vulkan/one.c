@@ -21,13 +21,17 @@ enum {
   ROWS = 4,
   DOT_WORKGROUP = 512,
   DOT_SMALL_WORKGROUP = 256,
-  DOT_ROWS = 4,           /* of a subgroup at most */
-  LONG_ROW = 8192,        /* from such a length on, x takes long to look at: workgroups are few */
-  DOT_SHORT_GROUPS = 160, /* workgroups that fill a device: with more, each makes more rows */
+  DOT_LARGE_WORKGROUP = 1024,
+  DOT_ROWS = 4,          /* of a subgroup at most */
+  LONG_ROW = 8192,       /* from such a length on, x takes long to look at: workgroups are few */
+  DOT_Q4_0_GROUPS = 200, /* workgroups that fill a device: with more, each makes more rows */
+  DOT_Q8_0_GROUPS = 160,
   DOT_LONG_GROUPS = 96,
+  DOT_FEW = 256, /* workgroups with room for more loads under way */
+  DOT_GATED_WORKGROUP = 256,
+  DOT_GATED_DEPTH = 4, /* loads of each of its two rows under way */
   WIDE_WORKGROUP = 512,
-  GATED_WORKGROUP = 256,
-  GATED_DEPTH = 4,      /* loads of each of its two rows under way */
+  WIDE_GATED_DEPTH = 8,
   MANY_RESULTS = 32768, /* two rows a subgroup */
   WIDE_LOADS = 4,       /* under way in an invocation, twice as many where workgroups are few */
   WIDE_FEW = 256,
@@ -111,33 +115,48 @@ static uint32_t count_subgroups(const iso_device *device, uint32_t workgroup) {
   return n_subgroups ? n_subgroups : 1;
 }
 
-/* Loads of each row under way; a gated unit has a row of each weight. */
-static uint32_t dot_depth(iso_scheme scheme, uint32_t rows, bool is_long) {
-  if (scheme == ISO_SCHEME_Q8_0) /* half as many elements a load */
-    return is_long ? (rows < DOT_ROWS ? 8 : 2) : rows < DOT_ROWS ? 4 : 1;
-  return is_long ? (rows < DOT_ROWS ? 4 : 2) : rows == 1 ? 2 : 1;
+/* Rows of a subgroup: twice as many as long as more than `enough` workgroups are left. */
+static uint32_t count_rows(uint64_t n_out, uint64_t enough) {
+  uint32_t rows = 1;
+  while (rows < DOT_ROWS && n_out >= enough * 2 * rows)
+    rows *= 2;
+  return rows;
 }
 
+/* Chosen by measuring: what takes few registers and leaves no workgroup to wait for others to end
+ * wins over loads under way. `depth` are those of each row; a gated unit has a row of each weight.
+ */
 static product_shape choose_dot_shape(const iso_device *device, const vulkan_product *product) {
   const iso_op_arguments *first = product->parts[0];
   iso_scheme scheme = first->inputs[1].scheme;
-  vulkan_shader shader = dot_shaders[scheme];
-  if (scheme == ISO_SCHEME_Q8_0 && is_gated(product))
-    return (product_shape){shader, GATED_WORKGROUP, 1, count_subgroups(device, GATED_WORKGROUP),
-                           GATED_DEPTH};
-  uint32_t most = device->facts.most_invocations, rows = 1;
-  uint32_t workgroup = most < DOT_WORKGROUP ? most : DOT_WORKGROUP;
-  uint64_t n_out = count_results(product);
-  bool is_long = vulkan_sizes_of(&first->inputs[0]).n_columns >= LONG_ROW;
-  uint64_t enough =
-      (uint64_t)(is_long ? DOT_LONG_GROUPS : DOT_SHORT_GROUPS) * count_subgroups(device, workgroup);
-  while (rows < DOT_ROWS && n_out >= enough * 2 * rows)
-    rows *= 2;
-  uint32_t depth = dot_depth(scheme, rows, is_long);
-  if (scheme == ISO_SCHEME_Q8_0 && rows == 2 && !is_long)
-    workgroup = DOT_SMALL_WORKGROUP; /* with so many loads, larger ones are not all there at once */
-  return (product_shape){shader, workgroup, is_gated(product) && rows > 1 ? rows / 2 : rows,
-                         count_subgroups(device, workgroup), depth};
+  bool is_q8_0 = scheme == ISO_SCHEME_Q8_0; /* half as many elements a load */
+  uint32_t most = device->facts.most_invocations;
+  product_shape shape = {.shader = dot_shaders[scheme],
+                         .workgroup = most < DOT_WORKGROUP ? most : DOT_WORKGROUP};
+  uint64_t n_out = count_results(product), n_subgroups = count_subgroups(device, shape.workgroup);
+  if (is_gated(product) && is_q8_0) {
+    shape.workgroup = DOT_GATED_WORKGROUP;
+    shape.rows = 1;
+    shape.depth = DOT_GATED_DEPTH;
+  } else if (vulkan_sizes_of(&first->inputs[0]).n_columns >= LONG_ROW) {
+    shape.rows = count_rows(n_out, DOT_LONG_GROUPS * n_subgroups);
+    shape.depth = shape.rows == DOT_ROWS ? 2 : is_q8_0 ? 8 : 4;
+    if (shape.rows == 2 && most >= DOT_LARGE_WORKGROUP && !is_gated(product)) {
+      shape.workgroup = DOT_LARGE_WORKGROUP; /* with as many workgroups and loads */
+      shape.rows /= 2;
+      shape.depth /= 2;
+    }
+  } else {
+    shape.rows = count_rows(n_out, (is_q8_0 ? DOT_Q8_0_GROUPS : DOT_Q4_0_GROUPS) * n_subgroups);
+    bool are_few = n_out <= DOT_FEW * n_subgroups;
+    shape.depth = shape.rows == DOT_ROWS ? 1 : is_q8_0 ? 4 : are_few ? 2 : 1;
+    if (is_q8_0 ? shape.rows == 2 : is_gated(product) && shape.rows == DOT_ROWS)
+      shape.workgroup = DOT_SMALL_WORKGROUP;
+  }
+  if (is_gated(product) && shape.rows > 1)
+    shape.rows /= 2;
+  shape.tiles = count_subgroups(device, shape.workgroup);
+  return shape;
 }
 
 static bool fits_wide(const iso_device *device, const vulkan_product *product) {
@@ -150,15 +169,13 @@ static bool fits_wide(const iso_device *device, const vulkan_product *product) {
 static product_shape choose_wide_shape(const iso_device *device, const vulkan_product *product) {
   const iso_op_arguments *first = product->parts[0];
   vulkan_shader shader = wide_shaders[first->inputs[1].scheme];
-  if (is_gated(product))
-    return (product_shape){shader, GATED_WORKGROUP, 1, count_subgroups(device, GATED_WORKGROUP),
-                           GATED_DEPTH};
   uint32_t most = device->facts.most_invocations;
   uint32_t workgroup = most < WIDE_WORKGROUP ? most : WIDE_WORKGROUP;
   uint32_t n_subgroups = count_subgroups(device, workgroup);
+  if (is_gated(product))
+    return (product_shape){shader, workgroup, 1, n_subgroups, WIDE_GATED_DEPTH};
   uint64_t n_out = count_results(product);
-  bool is_long = vulkan_sizes_of(&first->inputs[0]).n_columns >= LONG_ROW;
-  uint32_t rows = is_long || n_out >= MANY_RESULTS ? 2 : 1;
+  uint32_t rows = n_out >= MANY_RESULTS ? 2 : 1;
   bool are_few = n_out <= (uint64_t)WIDE_FEW * n_subgroups * rows;
   return (product_shape){shader, workgroup, rows, n_subgroups,
                          (are_few ? 2 * WIDE_LOADS : WIDE_LOADS) / rows};

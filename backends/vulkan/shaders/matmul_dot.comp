@@ -94,10 +94,11 @@ uint pack_bytes(uvec4 v) {
   return bitfieldInsert(bitfieldInsert(bitfieldInsert(v.x, v.y, 8, 24), v.z, 16, 16), v.w, 24, 8);
 }
 
-float share_x() {
-  float squares = 0;
-  uvec4 raw[N_OWN][N_RAW];
-  vec4 gains[N_OWN][4];
+/* Of its own pieces, as they lie. */
+uvec4 raw[N_OWN][N_RAW];
+vec4 gains[N_OWN][4];
+
+void ask_for_x() {
   [[unroll]] for (uint own = 0; own < N_OWN; own++) {
     uint piece = min(gl_LocalInvocationID.x + own * WORKGROUP, N_PIECES - 1);
     [[unroll]] for (uint i = 0; i < N_RAW; i++)
@@ -105,6 +106,10 @@ float share_x() {
     [[unroll]] for (uint i = 0; i < 4; i++)
       gains[own][i] = NORM != 0 ? Floats4(gain).v[4 * piece + i] : vec4(1);
   }
+}
+
+float share_x() {
+  float squares = 0;
   [[unroll]] for (uint own = 0; own < N_OWN; own++) {
     uint piece = gl_LocalInvocationID.x + own * WORKGROUP;
     if (piece >= N_PIECES)

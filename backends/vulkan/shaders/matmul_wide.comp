@@ -46,25 +46,41 @@ const uint IS_RAW = NORM == 0 && TYPE_X != FLOAT_F32 ? 1 : 0;
 const uint N_QUADS = N_IN / 4;
 shared uvec4 shared_x[IS_RAW != 0 ? N_UNITS : N_QUADS];
 
+/* Of its own units or quads, as they lie. */
+const uint N_ALL = IS_RAW != 0 ? N_UNITS : N_QUADS, N_OWN = (N_ALL + WORKGROUP - 1) / WORKGROUP;
+uvec4 raw[N_OWN];
+vec4 gains[N_OWN];
+
+void ask_for_x() {
+  [[unroll]] for (uint own = 0; own < N_OWN; own++) {
+    uint i = min(own * WORKGROUP + gl_LocalInvocationID.x, N_ALL - 1);
+    if (IS_RAW != 0 || TYPE_X == FLOAT_F32)
+      raw[own] = Words4(x).v[i];
+    else
+      raw[own] = uvec4(Words2(x).v[i], 0, 0);
+    gains[own] = NORM != 0 ? Floats4(gain).v[i] : vec4(1);
+  }
+}
+
 float share_x() {
   float squares = 0;
-  if (IS_RAW != 0) {
-    [[unroll]] for (uint first = 0; first < N_UNITS; first += WORKGROUP) {
-      uint unit = first + gl_LocalInvocationID.x;
-      if (N_UNITS % WORKGROUP == 0 || unit < N_UNITS)
-        shared_x[unit] = Words4(x).v[unit];
-    }
-    return squares;
-  }
-  [[unroll]] for (uint first = 0; first < N_QUADS; first += WORKGROUP) {
-    uint quad = first + gl_LocalInvocationID.x;
-    if (N_QUADS % WORKGROUP == 0 || quad < N_QUADS) {
-      vec4 values = load_four(x, quad, TYPE_X);
+  [[unroll]] for (uint own = 0; own < N_OWN; own++) {
+    uint i = own * WORKGROUP + gl_LocalInvocationID.x;
+    if (N_ALL % WORKGROUP != 0 && i >= N_ALL)
+      continue;
+    if (IS_RAW != 0) {
+      shared_x[i] = raw[own];
+    } else {
+      vec4 values, unused;
+      if (TYPE_X == FLOAT_F32)
+        values = uintBitsToFloat(raw[own]);
+      else
+        floats_of(raw[own], TYPE_X, values, unused);
       if (NORM != 0) {
         squares += dot(values, values);
-        values *= Floats4(gain).v[quad] + uintBitsToFloat(WEIGHT_OFFSET);
+        values *= gains[own] + uintBitsToFloat(WEIGHT_OFFSET);
       }
-      shared_x[quad % 2 * N_UNITS + quad / 2] = floatBitsToUint(values);
+      shared_x[i % 2 * N_UNITS + i / 2] = floatBitsToUint(values);
     }
   }
   return squares;

@@ -1,18 +1,19 @@
 /* The frame of products of one row whose subgroups go along rows of weights by themselves: each
  * makes ROWS results of a weight, of both for a gated linear unit, its invocations side by side
- * along the rows, with DEPTH loads of every row under way. The first leave before x is looked at,
- * which a workgroup does once. Whoever includes this has said what a unit of weights is, 16 bytes
- * a load:
+ * along the rows, with DEPTH loads of every row under way. The first leave behind those of x, which
+ * is waited for first, and before x is looked at, which a workgroup does once. Whoever includes this
+ * has said what a unit of weights is, 16 bytes a load:
  *
  *     N_UNITS, PRODUCT_SCALE, WeightRow, row_of_part(), Unit, load_unit()
- *     share_x()             fills shared memory with x, times the gain of a norm, and returns the
- *                           sum of squares of what the invocation saw
+ *     ask_for_x()           loads what the invocation looks at of x, and of the gain of a norm
+ *     share_x()             fills shared memory with x, times that gain, and returns the sum of
+ *                           squares of what the invocation saw
  *     Met, met_by()         what a unit meets of x
  *     product()             PRODUCT_SCALE times their product */
 layout(constant_id = 13) const uint DEPTH = 1;
 
 const uint N_SUMS = AFTER == AFTER_GLU ? 2 * ROWS : ROWS;
-shared float squares_of[128]; /* of each subgroup */
+shared float squares_of[256]; /* of each subgroup */
 
 void main() {
   uint lane = gl_SubgroupInvocationID, width = gl_SubgroupSize;
@@ -25,6 +26,7 @@ void main() {
     rows[i] = row_of_part(i < ROWS ? part : 1, n0 + i % ROWS);
     sums[i] = 0;
   }
+  ask_for_x();
   bool is_whole = N_UNITS % (DEPTH * width) == 0; /* no invocation runs out before others */
   [[unroll]] for (uint d = 0; d < DEPTH; d++)
     [[unroll]] for (uint i = 0; i < N_SUMS; i++)
