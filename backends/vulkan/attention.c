@@ -13,9 +13,13 @@ enum {
   MAX_CHUNK = 8,       /* query heads of a workgroup */
   WANTED_GROUPS = 512, /* contexts are cut up until so many workgroups are there */
   MAX_SPLITS = 32,
-  ONE_CHUNK = 4,      /* paged_attention_one.comp */
-  ONE_POSITIONS = 32, /* that a workgroup takes at a time */
-  MATRIX_ROWS = 128,  /* paged_attention_matrix.comp */
+  ONE_CHUNK = 4,        /* paged_attention_one.comp */
+  ONE_POSITIONS = 32,   /* that a workgroup takes at a time */
+  ROPE_WORKGROUP = 256, /* with rope, of one token: heads are few, so each has more invocations */
+  ROPE_CHUNK = 2,
+  ROPE_GROUPS = 256,   /* all of them at once */
+  ROPE_POSITIONS = 64, /* PART of shaders/rope_one.glsl */
+  MATRIX_ROWS = 128,   /* paged_attention_matrix.comp */
   MATRIX_WORKGROUP = 256,
   MATRIX_POSITIONS = 32,
   MATRIX_GROUPS = 256
@@ -208,13 +212,14 @@ static bool fits_one(const iso_device *device, const iso_op_arguments *arguments
          arguments->inputs[BLOCK_TABLE].dims[0] > 0 && is_vector_cache(k) && is_vector_cache(v);
 }
 
-/* Of paged_attention_one.comp, in parts of at least so many positions. */
-static attention_tiling plan_one(const iso_op_arguments *arguments, uint32_t least) {
+/* Of paged_attention_one.comp: at most `most` query heads to a workgroup; see plan_splits(). */
+static attention_tiling plan_one(const iso_op_arguments *arguments, uint32_t most, uint32_t wanted,
+                                 uint32_t least) {
   uint32_t group = (uint32_t)(arguments->inputs[Q].dims[1] / arguments->inputs[K_CACHE].dims[1]);
   attention_tiling tiling = {
-      .chunk = group < ONE_CHUNK ? group : ONE_CHUNK, .positions = ONE_POSITIONS, .n_tokens = 1};
+      .chunk = group < most ? group : most, .positions = ONE_POSITIONS, .n_tokens = 1};
   tiling.n_chunks = vulkan_ceil_div(group, tiling.chunk);
-  plan_splits(arguments, WANTED_GROUPS, least, &tiling);
+  plan_splits(arguments, wanted, least, &tiling);
   return tiling;
 }
 
@@ -222,7 +227,7 @@ static iso_status attend_one(iso_queue *queue, const iso_op_arguments *arguments
   const iso_paged_attention_attributes *attributes = arguments->attributes;
   const iso_tensor *q = &arguments->inputs[Q], *k = &arguments->inputs[K_CACHE];
   const iso_tensor *v = &arguments->inputs[V_CACHE], *y = &arguments->outputs[0];
-  attention_tiling tiling = plan_one(arguments, 4 * ONE_POSITIONS);
+  attention_tiling tiling = plan_one(arguments, ONE_CHUNK, WANTED_GROUPS, 4 * ONE_POSITIONS);
   vulkan_dispatch dispatch = {
       .shader = VULKAN_SHADER_paged_attention_one,
       .constants = {WORKGROUP, vulkan_type_of(q), vulkan_type_of(y), cache_type_of(k),
@@ -302,11 +307,15 @@ iso_status vulkan_launch_rope_attention(iso_queue *queue, const iso_op_arguments
   const iso_rope_attributes *rope = rope_q->attributes;
   const iso_paged_attention_attributes *attributes = attention->attributes;
   const iso_tensor *q = &attention->inputs[Q], *k = &attention->inputs[K_CACHE];
+  /* A key that is turned in place is read by its own workgroups alone, so they take more heads. */
+  bool is_in_place = vulkan_address(&rope_k->inputs[0]) == vulkan_address(&rope_k->outputs[0]);
+  uint32_t workgroup = is_in_place ? WORKGROUP : ROPE_WORKGROUP;
   /* To join parts takes no dispatch here, so they may be short. */
-  attention_tiling tiling = plan_one(attention, ONE_POSITIONS);
+  attention_tiling tiling = is_in_place
+                                ? plan_one(attention, ONE_CHUNK, WANTED_GROUPS, ROPE_POSITIONS)
+                                : plan_one(attention, ROPE_CHUNK, ROPE_GROUPS, ROPE_POSITIONS);
   rope_attention_push push;
-  bool writes_once = tiling.n_chunks == 1 ||
-                     vulkan_address(&rope_k->inputs[0]) != vulkan_address(&rope_k->outputs[0]);
+  bool writes_once = tiling.n_chunks == 1 || !is_in_place;
   if (!fits_one(device, attention) || !writes_once || !vulkan_queue_arrivals(queue) ||
       !describe_rope(rope_q, rope_k, write, attention, &push)) {
     ISO_TRY(vulkan_launch_rope_kv_write(queue, rope_q, rope_k, write));
@@ -324,7 +333,7 @@ iso_status vulkan_launch_rope_attention(iso_queue *queue, const iso_op_arguments
   accesses[n++] = (vulkan_access){push.arrivals, counters + VULKAN_PARTS_BYTES, true};
   vulkan_dispatch dispatch = {
       .shader = VULKAN_SHADER_rope_attention,
-      .constants = {WORKGROUP, vulkan_type_of(q), vulkan_type_of(&attention->outputs[0]),
+      .constants = {workgroup, vulkan_type_of(q), vulkan_type_of(&attention->outputs[0]),
                     cache_type_of(k), cache_type_of(&attention->inputs[V_CACHE]),
                     (uint32_t)k->dims[3], (uint32_t)q->dims[1], (uint32_t)k->dims[1],
                     (uint32_t)k->dims[2], tiling.chunk, attributes->causal, rope->interleaved,

@@ -104,6 +104,23 @@ void store_quad(uint token, uint head, uint split, uint quad, float maximum, flo
     Parts(part).v[2 + 4 * quad + e] = value[e];
 }
 
+/* Positions of a team under way: their rows in the caches, keys and values. */
+uint64_t cache_rows[AT_ONCE];
+uvec4 raw_keys[AT_ONCE], raw_values[AT_ONCE];
+
+uint64_t key_row(uint u) { return k_cache + cache_rows[u] * cache_row_bytes(TYPE_K, HEAD_DIM); }
+uint64_t value_row(uint u) { return v_cache + cache_rows[u] * cache_row_bytes(TYPE_V, HEAD_DIM); }
+
+void ask_for_positions(uint sequence, uint kv_head, uint p0, uint end, uint octet) {
+  [[unroll]] for (uint u = 0; u < AT_ONCE; u++) {
+    uint p = min(p0 + u * N_TEAMS, end - 1);
+    uint page = uint(Ints(block_table).v[sequence * n_blocks + p / PAGE_SIZE]);
+    cache_rows[u] = (uint64_t(page) * N_KV_HEADS + kv_head) * PAGE_SIZE + p % PAGE_SIZE;
+    raw_keys[u] = load_raw(key_row(u), octet, TYPE_K);
+    raw_values[u] = load_raw(value_row(u), octet, TYPE_V);
+  }
+}
+
 void main() {
   uint group = group_index(), split = group % n_splits;
   group /= n_splits;
@@ -116,9 +133,39 @@ void main() {
   vec4 q_low[CHUNK], q_high[CHUNK], low[CHUNK], high[CHUNK];
   float largest[CHUNK], totals[CHUNK];
 #ifdef ROPE
-  int context_ahead = Ints(context_length).v[0], slot_ahead = Ints(first_integer).v[slots_at];
-  turn_heads(kv_head, chunk, float(Ints(first_integer).v[positions_at]));
-  int64_t slot = slot_row(kv_head, slot_ahead);
+  ask_for_heads(kv_head, chunk);
+  int turned_position = Ints(first_integer).v[positions_at];
+  int token_slot = Ints(first_integer).v[slots_at];
+#endif
+  /* Sequences that decode have one token each, so theirs is most often number `token`. */
+  int start, n;
+  uint sequence = min(token, n_sequences - 1);
+  bool is_found = has_token(sequence, int(token), start, n);
+  for (uint s = 0; s < n_sequences && !is_found; s++) {
+    sequence = s;
+    is_found = has_token(s, int(token), start, n);
+  }
+  int context = Ints(context_length).v[sequence], position = context - n + int(token) - start;
+  uint begin = 0, end = 0;
+  if (is_found) {
+    uint from = window != 0 && position >= int(window) ? uint(position) - window + 1 : 0;
+    uint to = IS_CAUSAL != 0 ? uint(position) + 1 : uint(context);
+#ifdef ROPE
+    choose_parts(to - from);
+#endif
+    uint length = (to - from + n_parts - 1) / n_parts;
+    begin = from + split * length;
+    end = min(to, begin + length);
+  }
+#ifdef ROPE
+  if (split >= n_parts)
+    return;
+#endif
+  if (begin < end)
+    ask_for_positions(sequence, kv_head, begin + team, end, octet);
+#ifdef ROPE
+  turn_heads(kv_head, chunk, float(turned_position));
+  int64_t slot = slot_row(kv_head, token_slot);
   if (split == 0 && chunk == 0 && slot >= 0)
     write_cache(slot);
 #endif
@@ -137,61 +184,14 @@ void main() {
     largest[j] = -INFINITY;
     totals[j] = 0;
   }
-  /* Sequences that decode have one token each, so theirs is most often number `token`. */
-  int start, n;
-  uint sequence = min(token, n_sequences - 1);
-  bool is_found = has_token(sequence, int(token), start, n);
-  for (uint s = 0; s < n_sequences && !is_found; s++) {
-    sequence = s;
-    is_found = has_token(s, int(token), start, n);
-  }
-  uint begin = 0, end = 0;
-  int position = 0;
-  if (is_found) {
-#ifdef ROPE
-    int context = context_ahead;
-#else
-    int context = Ints(context_length).v[sequence];
-#endif
-    position = context - n + int(token) - start;
-    uint from = window != 0 && position >= int(window) ? uint(position) - window + 1 : 0;
-    uint to = IS_CAUSAL != 0 ? uint(position) + 1 : uint(context);
-#ifdef ROPE
-    choose_parts(to - from);
-#endif
-    uint length = (to - from + n_parts - 1) / n_parts;
-    begin = from + split * length;
-    end = min(to, begin + length);
-  }
-#ifdef ROPE
-  if (split >= n_parts)
-    return;
-#endif
   for (uint p0 = begin + team; p0 - team < end; p0 += N_TEAMS * AT_ONCE) {
-    uvec4 raw_keys[AT_ONCE], raw_values[AT_ONCE];
-    uint64_t keys[AT_ONCE], values[AT_ONCE];
-#ifdef ROPE
-    bool is_own[AT_ONCE]; /* written by this dispatch */
-#endif
-    [[unroll]] for (uint u = 0; u < AT_ONCE; u++) {
-      uint p = min(p0 + u * N_TEAMS, end - 1);
-      uint page = uint(Ints(block_table).v[sequence * n_blocks + p / PAGE_SIZE]);
-      uint64_t row = (uint64_t(page) * N_KV_HEADS + kv_head) * PAGE_SIZE + p % PAGE_SIZE;
-      keys[u] = k_cache + row * cache_row_bytes(TYPE_K, HEAD_DIM);
-      values[u] = v_cache + row * cache_row_bytes(TYPE_V, HEAD_DIM);
-      raw_keys[u] = load_raw(keys[u], octet, TYPE_K);
-      raw_values[u] = load_raw(values[u], octet, TYPE_V);
-#ifdef ROPE
-      is_own[u] = int64_t(row) == slot;
-#endif
-    }
     float scores[AT_ONCE][CHUNK];
     [[unroll]] for (uint u = 0; u < AT_ONCE; u++) {
       uint p = p0 + u * N_TEAMS;
       vec4 key_low, key_high;
-      decode_raw(keys[u], raw_keys[u], octet, TYPE_K, key_low, key_high);
+      decode_raw(key_row(u), raw_keys[u], octet, TYPE_K, key_low, key_high);
 #ifdef ROPE
-      if (is_own[u]) {
+      if (int64_t(cache_rows[u]) == slot) { /* written by this dispatch */
         key_low = as_cached(own_four(CHUNK, 2 * octet), TYPE_K);
         key_high = as_cached(own_four(CHUNK, 2 * octet + 1), TYPE_K);
       }
@@ -227,9 +227,9 @@ void main() {
     }
     [[unroll]] for (uint u = 0; u < AT_ONCE; u++) {
       vec4 value_low, value_high;
-      decode_raw(values[u], raw_values[u], octet, TYPE_V, value_low, value_high);
+      decode_raw(value_row(u), raw_values[u], octet, TYPE_V, value_low, value_high);
 #ifdef ROPE
-      if (is_own[u]) {
+      if (int64_t(cache_rows[u]) == slot) {
         value_low = as_cached(own_four(CHUNK + 1, 2 * octet), TYPE_V);
         value_high = as_cached(own_four(CHUNK + 1, 2 * octet + 1), TYPE_V);
       }
@@ -240,6 +240,8 @@ void main() {
           high[j] += scores[u][j] * value_high;
         }
     }
+    if (p0 - team + N_TEAMS * AT_ONCE < end)
+      ask_for_positions(sequence, kv_head, p0 + N_TEAMS * AT_ONCE, end, octet);
   }
   [[unroll]] for (uint j = 0; j < CHUNK; j++) {
     team_sums[(team * CHUNK + j) * QUADS + 2 * octet] = low[j];

@@ -19,7 +19,7 @@ layout(push_constant) uniform Push {
 #define query_length (first_integer + uint64_t(query_length_at) * 4)
 #define context_length (first_integer + uint64_t(context_length_at) * 4)
 const uint n_tokens = 1, n_sequences = 1;
-const uint PART = 32; /* positions, ONE_POSITIONS of attention.c: parts are no shorter */
+const uint PART = 64; /* positions, ROPE_POSITIONS of attention.c: parts are no shorter */
 
 /* What one workgroup writes and another reads while both run. */
 layout(buffer_reference, std430, buffer_reference_align = 4) coherent buffer Parts { float v[]; };
@@ -32,7 +32,7 @@ const uint MOST_PARTS = 32; /* MAX_SPLITS of attention.c */
 shared vec2 part_totals[CHUNK * MOST_PARTS]; /* largest score, sum of weights */
 
 /* Of the n_splits that the launch has workgroups for, those in use: to join parts takes as long as
- * another 32 positions do. */
+ * another PART positions do. */
 uint n_parts = 1;
 void choose_parts(uint length) {
   n_parts = length <= 2 * PART ? 1 : min((length + PART - 1) / PART, n_splits);
@@ -53,26 +53,51 @@ uint64_t own_row(uint kv_head, uint chunk, uint i) {
                       : head_row(v_at, kv_head);
 }
 
+/* What rotation needs, asked for before anything else is waited for. */
+const uint N_TURNS = (CHUNK + 1) * N_PAIRS, OWN_TURNS = (N_TURNS + WORKGROUP - 1) / WORKGROUP;
+const uint OWN_VALUES = (HEAD_DIM + WORKGROUP - 1) / WORKGROUP;
+vec2 pairs[OWN_TURNS];
+float pair_frequencies[OWN_TURNS], own_values[OWN_VALUES];
+
+uint first_of(uint pair) { return INTERLEAVED != 0 ? 2 * pair : pair; }
+uint second_of(uint pair) { return INTERLEAVED != 0 ? 2 * pair + 1 : pair + N_PAIRS; }
+
+void ask_for_heads(uint kv_head, uint chunk) {
+  [[unroll]] for (uint own = 0; own < OWN_TURNS; own++) {
+    uint i = min(own * WORKGROUP + gl_LocalInvocationID.x, N_TURNS - 1), pair = i % N_PAIRS;
+    uint64_t from = own_row(kv_head, chunk, i / N_PAIRS);
+    pairs[own] = vec2(load_element(from, first_of(pair), TYPE_Q),
+                      load_element(from, second_of(pair), TYPE_Q));
+    pair_frequencies[own] = Floats(frequencies).v[pair];
+  }
+  uint64_t value = own_row(kv_head, chunk, CHUNK + 1);
+  [[unroll]] for (uint own = 0; own < OWN_VALUES; own++) {
+    uint i = min(own * WORKGROUP + gl_LocalInvocationID.x, HEAD_DIM - 1);
+    own_values[own] = load_element(value, i, TYPE_Q);
+  }
+}
+
 void turn_heads(uint kv_head, uint chunk, float position) {
   const uint n_kept = HEAD_DIM - 2 * N_PAIRS;
-  for (uint i = gl_LocalInvocationID.x; i < (CHUNK + 1) * N_PAIRS; i += WORKGROUP) {
-    uint head = i / N_PAIRS, pair = i % N_PAIRS;
-    uint first = INTERLEAVED != 0 ? 2 * pair : pair;
-    uint second = INTERLEAVED != 0 ? first + 1 : pair + N_PAIRS;
-    uint64_t from = own_row(kv_head, chunk, head);
-    float a = load_element(from, first, TYPE_Q), b = load_element(from, second, TYPE_Q);
-    precise float angle = position * Floats(frequencies).v[pair];
-    vec2 turn = cosine_sine(angle) * magnitude;
-    own_heads[head * HEAD_DIM + first] = a * turn.x - b * turn.y;
-    own_heads[head * HEAD_DIM + second] = a * turn.y + b * turn.x;
+  [[unroll]] for (uint own = 0; own < OWN_TURNS; own++) {
+    uint i = own * WORKGROUP + gl_LocalInvocationID.x, pair = i % N_PAIRS;
+    uint head = i / N_PAIRS * HEAD_DIM;
+    if (N_TURNS % WORKGROUP != 0 && i >= N_TURNS)
+      continue;
+    precise float angle = position * pair_frequencies[own];
+    vec2 turn = cosine_sine(angle) * magnitude, old = pairs[own];
+    own_heads[head + first_of(pair)] = old.x * turn.x - old.y * turn.y;
+    own_heads[head + second_of(pair)] = old.x * turn.y + old.y * turn.x;
   }
   for (uint i = gl_LocalInvocationID.x; i < (CHUNK + 1) * n_kept; i += WORKGROUP) {
     uint head = i / n_kept, e = 2 * N_PAIRS + i % n_kept;
     own_heads[head * HEAD_DIM + e] = load_element(own_row(kv_head, chunk, head), e, TYPE_Q);
   }
-  for (uint i = gl_LocalInvocationID.x; i < HEAD_DIM; i += WORKGROUP)
-    own_heads[(CHUNK + 1) * HEAD_DIM + i] =
-        load_element(own_row(kv_head, chunk, CHUNK + 1), i, TYPE_Q);
+  [[unroll]] for (uint own = 0; own < OWN_VALUES; own++) {
+    uint i = own * WORKGROUP + gl_LocalInvocationID.x;
+    if (HEAD_DIM % WORKGROUP == 0 || i < HEAD_DIM)
+      own_heads[(CHUNK + 1) * HEAD_DIM + i] = own_values[own];
+  }
   barrier();
 }
 
