@@ -391,6 +391,10 @@ uint64_t vulkan_attention_matrix_workspace(const iso_device *device,
 }
 
 /* Caches of f32 keep products of f32: halves would lose what they hold. */
+static bool is_half(iso_scheme scheme) {
+  return scheme == ISO_SCHEME_F16 || scheme == ISO_SCHEME_BF16;
+}
+
 iso_refusal vulkan_check_attention_matrix(const iso_device *device,
                                           const iso_op_arguments *arguments,
                                           const char **out_detail) {
@@ -407,6 +411,11 @@ iso_refusal vulkan_check_attention_matrix(const iso_device *device,
   if (k->scheme == ISO_SCHEME_F32 || v->scheme == ISO_SCHEME_F32) {
     *out_detail = "caches of f32 are multiplied in f32";
     return ISO_REFUSED_SCHEME;
+  }
+  /* Large scores would tell. Codes of 8 bits have lost far more. */
+  if (q->scheme == ISO_SCHEME_F32 && (is_half(k->scheme) || is_half(v->scheme))) {
+    *out_detail = "queries would be rounded to f16";
+    return ISO_REFUSED_ACTIVATION;
   }
   if (q->dims[0] <= 2 * arguments->inputs[BLOCK_TABLE].dims[0]) {
     *out_detail = "sequences have too few tokens";
