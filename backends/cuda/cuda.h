@@ -48,12 +48,24 @@ struct iso_buffer {
 enum { CUDA_EVENTS = 64 };
 
 /* Rows that the kernel which made them has rounded to E4M3 as well, for a product that may come
- * next: true while nothing was enqueued since. */
+ * next: true while nothing was enqueued since. Codes are rows with a scale each, or, `in_groups`,
+ * as backends/simt/rounding.cuh has them. */
 struct cuda_rounded {
   iso_tensor x;
-  const uint8_t *codes;
-  const float *scales; /* one a row */
+  uint8_t *codes;
+  float *scales;
+  bool in_groups;
   uint64_t n_enqueued;
+};
+
+/* Rows rounded for a product, SIMT_SLAB of so many columns, with scales for each SIMT_ROUNDED_GROUP
+ * of them. There are two such: while one is read the next may be made. */
+enum {
+  CUDA_ROWS = 2,
+  CUDA_ROWS_COLUMNS = 16384,
+  CUDA_ROWS_CODES = SIMT_SLAB * CUDA_ROWS_COLUMNS,
+  CUDA_ROWS_SCALES = CUDA_ROWS_CODES / SIMT_ROUNDED_GROUP * 4,
+  CUDA_ROWS_STRIDE = CUDA_ROWS_CODES + CUDA_ROWS_SCALES
 };
 
 struct iso_queue {
@@ -75,6 +87,8 @@ struct iso_queue {
   char fault[256];     /* the first fault of the device; "" while there is none */
   uint64_t n_enqueued; /* kernels, copies and whatever else has come */
   cuda_rounded rounded;
+  uint8_t *rows; /* CUDA_ROWS times CUDA_ROWS_STRIDE bytes on the device, lent by turns */
+  uint32_t turn;
 };
 
 /* What the host gave at load. */

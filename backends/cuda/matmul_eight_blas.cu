@@ -384,8 +384,8 @@ iso_status round(iso_queue *queue, const iso_op_arguments &op, const layout &l,
 bool is_rounded(const iso_queue *queue, const iso_op_arguments &op, const layout &l) {
   const cuda_rounded &r = queue->rounded;
   const uint8_t *scratch = simt_workspace(&op), *end = (const uint8_t *)(r.scales + l.m);
-  return r.codes && r.n_enqueued == queue->n_enqueued && simt_is_same(&r.x, &op.inputs[0]) &&
-         (end <= scratch || scratch + l.bytes <= r.codes);
+  return r.codes && !r.in_groups && r.n_enqueued == queue->n_enqueued &&
+         simt_is_same(&r.x, &op.inputs[0]) && (end <= scratch || scratch + l.bytes <= r.codes);
 }
 
 iso_status multiply(iso_queue *queue, const simt_deferred_op *ops, uint32_t count) {
@@ -439,7 +439,7 @@ iso_status run_glu(iso_queue *queue, const simt_deferred_op &glu, const iso_op_a
   auto *attributes = (const iso_glu_attributes *)glu.attributes;
   ISO_TRY(simt_launch_early(queue, "glu.f8", glu_rounded, dim3((unsigned)l.m), dim3(256), 0,
                             attributes->activation, gate, up, to, codes, scales));
-  queue->rounded = cuda_rounded{y, codes, scales, queue->n_enqueued};
+  queue->rounded = cuda_rounded{y, codes, scales, false, queue->n_enqueued};
   return ISO_OK;
 }
 

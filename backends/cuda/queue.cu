@@ -94,6 +94,7 @@ static void queue_destroy(iso_queue *queue) {
     if (stream)
       (void)cudaStreamDestroy(stream);
   (void)cudaFree(queue->counters);
+  (void)cudaFree(queue->rows);
   (void)cudaGetLastError();
   free(queue);
 }
@@ -113,6 +114,7 @@ static iso_status fill_queue(iso_queue *queue) {
   CUDA_TRY(cudaMalloc((void **)&queue->counters, bytes));
   CUDA_TRY(cudaMemsetAsync(queue->counters, 0, bytes, queue->own));
   CUDA_TRY(cudaStreamSynchronize(queue->own));
+  CUDA_TRY(cudaMalloc((void **)&queue->rows, CUDA_ROWS * CUDA_ROWS_STRIDE));
   cuda_gaps_create(&queue->gaps);
   return ISO_OK;
 }

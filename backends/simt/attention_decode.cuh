@@ -9,6 +9,7 @@
 #define ISOMER_SIMT_ATTENTION_DECODE_H
 
 #include "backends/simt/attention_split.cuh"
+#include "backends/simt/rounding.cuh"
 
 /* Rows of 16-bit floats; queries are of the same type, so one plane is all of them. */
 template <typename V, int Dim> struct decode_floats {
@@ -173,6 +174,21 @@ __device__ __forceinline__ bool attention_decode_clears(const attention_operands
   return is_bare;
 }
 
+/* attention_clear_rows(), of rounded rows. */
+template <int Dim>
+__device__ __forceinline__ void attention_decode_clear_rounded(const attention_operands &o,
+                                                               const simt_rounded_rows &rounded,
+                                                               int index, int count) {
+  const float zeros[4] = {};
+  for (int token = index + (int)threadIdx.x / 32 * count; token < o.n_tokens;
+       token += SPLIT_SUBGROUPS * count) {
+    if (attention_is_covered(o, token))
+      continue;
+    for (int head = 0; head < o.n_heads; head++)
+      simt_round(rounded, token, head * Dim + threadIdx.x % 32 * 4, zeros);
+  }
+}
+
 /* Queries to shared memory, as the cache's rows meet them, and what undoes their scales. */
 template <typename Cache, int Dim>
 __device__ __forceinline__ void
@@ -272,14 +288,14 @@ template <typename Cache, int Dim> struct attention_decode_state {
   }
 };
 
-/* Adds up the subgroups' sums of this split: y, or where there are several splits, what the last
- * block of the tile merges. */
+/* Adds up the subgroups' sums of this split: y, rounded, too, where that is asked for, or where
+ * there are several splits, what the last block of the tile merges. */
 template <int Dim>
 __device__ __forceinline__ void
 attention_decode_finish(const attention_operands &o, const attention_decode_shape &shape,
                         const attention_tile &tile, iso_scheme scheme, int first_head,
                         const float *sums, const float *maxima, const float *totals,
-                        float *partial) {
+                        const simt_rounded_rows &rounded, float *partial) {
   int n_columns = tile.n_rows * o.group, e = threadIdx.x % 32 * 4, n_splits = gridDim.x;
 #pragma unroll 1
   for (int n = threadIdx.x / 32; n < n_columns; n += SPLIT_SUBGROUPS) {
@@ -306,6 +322,14 @@ attention_decode_finish(const attention_operands &o, const attention_decode_shap
       for (float &v : sum)
         v *= inverse;
       simt_store4(scheme, o.y.data + index * o.y.strides[0], e, sum);
+      if constexpr (Dim == SIMT_ROUNDED_GROUP) {
+        if (!rounded.image)
+          continue;
+#pragma unroll
+        for (float &v : sum)
+          v = simt_rounded(scheme, v);
+        simt_round(rounded, tile.token + shape.row(n), (first_head + shape.head(n)) * Dim + e, sum);
+      }
       continue;
     }
     float *out = partial + (index * n_splits + blockIdx.x) * (Dim + 2);
@@ -338,7 +362,7 @@ template <typename Cache, typename Act, int Dim>
 __global__ void __launch_bounds__(SPLIT_SUBGROUPS * 32,
                                   attention_decode_shared<Cache, Dim>::per_unit)
     attention_decode(const __grid_constant__ attention_operands o, attention_decode_shape shape,
-                     float *partial, uint32_t *counters) {
+                     simt_rounded_rows rounded, float *partial, uint32_t *counters) {
   typedef attention_decode_shared<Cache, Dim> shared;
   constexpr iso_scheme scheme = __is_same(Act, simt_bf16) ? ISO_SCHEME_BF16 : ISO_SCHEME_F16;
   constexpr int round = SPLIT_SUBGROUPS * SPLIT_STEP; /* positions */
@@ -355,10 +379,16 @@ __global__ void __launch_bounds__(SPLIT_SUBGROUPS * 32,
   attention_tile tile = attention_decode_find(o, shape, place.tile, counts[warp]);
   bool clears =
       blockIdx.x == 0 && blockIdx.y == 0 && attention_decode_clears(o, blockIdx.z, gridDim.z);
+  auto clear = [&]() {
+    attention_clear_rows(o, blockIdx.z, gridDim.z);
+    if constexpr (Dim == SIMT_ROUNDED_GROUP)
+      if (rounded.image)
+        attention_decode_clear_rounded<Dim>(o, rounded, blockIdx.z, gridDim.z);
+  };
   if (tile.sequence < 0) {
     simt_wait_for_earlier();
     if (clears)
-      attention_clear_rows(o, blockIdx.z, gridDim.z);
+      clear();
     return;
   }
 
@@ -402,7 +432,7 @@ __global__ void __launch_bounds__(SPLIT_SUBGROUPS * 32,
     ask();
   attention_decode_queries<Cache, Dim>(o, shape, tile, scheme, first_head, memory, query_scales);
   if (clears)
-    attention_clear_rows(o, blockIdx.z, gridDim.z);
+    clear();
   __syncthreads();
 
   attention_decode_state<Cache, Dim> state;
@@ -445,7 +475,8 @@ __global__ void __launch_bounds__(SPLIT_SUBGROUPS * 32,
   state.store(sums + warp * SPLIT_COLUMNS * (Dim + 4), maxima + warp * SPLIT_COLUMNS,
               totals + warp * SPLIT_COLUMNS, lane);
   __syncthreads();
-  attention_decode_finish<Dim>(o, shape, tile, scheme, first_head, sums, maxima, totals, partial);
+  attention_decode_finish<Dim>(o, shape, tile, scheme, first_head, sums, maxima, totals, rounded,
+                               partial);
   if (n_splits == 1 || !attention_is_last_split(counters))
     return;
   for (int n = warp; n < tile.n_rows * o.group; n += SPLIT_SUBGROUPS) {
@@ -487,13 +518,16 @@ iso_status attention_decode_launch(iso_queue *queue, const attention_operands &o
     shape.tile_shift++;
   while (((int64_t)o.n_blocks << o.page_shift) >> shape.bucket_shift > 31)
     shape.bucket_shift++;
+  simt_rounded_rows rounded = {};
+  if (plan.n_splits == 1 && Dim == SIMT_ROUNDED_GROUP)
+    rounded = simt_take_rounding(simt_queue_deferred(queue));
   int64_t n_units = simt_n_units(queue->device);
   if (plan.n_splits == 1 && groups <= shared::per_unit * n_units)
     shape.units = (int32_t)n_units;
   return simt_launch_early(
       queue, "paged_attention.decode", attention_decode<Cache, Act, Dim>,
       dim3((unsigned)plan.n_splits, (unsigned)o.n_kv_heads, (unsigned)plan.n_tiles),
-      dim3(SPLIT_SUBGROUPS * 32), (size_t)shared::bytes, o, shape, (float *)workspace,
+      dim3(SPLIT_SUBGROUPS * 32), (size_t)shared::bytes, o, shape, rounded, (float *)workspace,
       simt_queue_counters(queue));
 }
 

@@ -126,7 +126,7 @@ iso_status launch_q8_0(iso_queue *queue, const iso_op_arguments *arguments) {
                 simt_workspace(arguments));
 }
 
-iso_status launch(iso_queue *queue, const iso_op_arguments *arguments) {
+iso_status run(iso_queue *queue, const iso_op_arguments *arguments) {
   decode_kernel decode = find_decode_kernel(arguments);
   attention_operands o = attention_read(arguments);
   if (decode.launch && attention_decode_takes(o, arguments->inputs[0].scheme, decode.row_bytes))
@@ -144,6 +144,11 @@ iso_status launch(iso_queue *queue, const iso_op_arguments *arguments) {
   default:
     return launch_q8_0(queue, arguments);
   }
+}
+
+/* Held back for the product that may want the result rounded. */
+iso_status launch(iso_queue *queue, const iso_op_arguments *arguments) {
+  return simt_defer(queue, simt_queue_deferred(queue), arguments, run);
 }
 
 const iso_kernel records[] = {

@@ -1,6 +1,7 @@
 /* Ops on one element at a time: glu, activate, add, soft_cap, convert. Any mix of float schemes,
  * any strides; eight elements a thread where rows are aligned. */
 #include "backends/simt/elementwise.cuh"
+#include "backends/simt/rounding.cuh"
 
 namespace {
 
@@ -32,9 +33,11 @@ struct operands {
   simt_rows a, b, y;
   bool has_b, one_row; /* one_row: b is one row for all */
   bool by_eight;
+  simt_rounded_rows rounded;
 };
 
-template <typename F> __global__ void map(F function, operands o) {
+/* Rounds: by eight, the result to `rounded`, too. */
+template <typename F, bool Rounds> __global__ void map(F function, operands o) {
   simt_begin();
   int64_t first = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * (o.by_eight ? 8 : 1);
   if (first >= o.y.n_columns)
@@ -55,6 +58,11 @@ template <typename F> __global__ void map(F function, operands o) {
     for (int i = 0; i < 8; i++)
       result[i] = function(x[i], other[i]);
     simt_store8(o.y.scheme, y, first, result);
+    if constexpr (Rounds) {
+      for (float &value : result)
+        value = simt_rounded(o.y.scheme, value);
+      simt_round(o.rounded, (int)row, (int)first, result);
+    }
   }
 }
 
@@ -66,6 +74,22 @@ bool is_dense(const simt_rows &rows) {
 void join(simt_rows *rows) {
   rows->n_columns *= rows->n_rows;
   rows->n_rows = 1;
+}
+
+/* Grid: columns, rows. */
+template <typename F>
+iso_status start(iso_queue *queue, const char *name, void (*kernel)(F, operands), F function,
+                 const operands &o) {
+  int64_t n_threads = o.by_eight ? o.y.n_columns / 8 : o.y.n_columns;
+  unsigned block = simt_block_size(n_threads, 256);
+  dim3 grid((unsigned)((n_threads + block - 1) / block),
+            (unsigned)(o.y.n_rows < 65535 ? o.y.n_rows : 65535));
+  return simt_launch_early(queue, name, kernel, grid, dim3(block), 0, function, o);
+}
+
+bool is_by_eight(const operands &o) {
+  return o.y.n_columns % 8 == 0 && simt_is_aligned(o.a, 16) && simt_is_aligned(o.y, 16) &&
+         (!o.has_b || simt_is_aligned(o.b, 16));
 }
 
 template <typename F>
@@ -86,18 +110,23 @@ iso_status run(iso_queue *queue, const iso_op_arguments *arguments, const char *
     if (paired)
       join(&o.b);
   }
-  o.by_eight = o.y.n_columns % 8 == 0 && simt_is_aligned(o.a, 16) && simt_is_aligned(o.y, 16) &&
-               (!paired || simt_is_aligned(o.b, 16));
-  int64_t n_threads = o.by_eight ? o.y.n_columns / 8 : o.y.n_columns;
-  unsigned block = simt_block_size(n_threads, 256);
-  dim3 grid((unsigned)((n_threads + block - 1) / block),
-            (unsigned)(o.y.n_rows < 65535 ? o.y.n_rows : 65535));
-  return simt_launch_early(queue, name, map<F>, grid, dim3(block), 0, function, o);
+  o.by_eight = is_by_eight(o);
+  return start(queue, name, map<F, false>, function, o);
 }
 
 iso_status run_glu(iso_queue *queue, const iso_op_arguments *arguments) {
   auto *attributes = (const iso_glu_attributes *)arguments->attributes;
-  return run(queue, arguments, "glu", glu_element{attributes->activation}, true);
+  glu_element function = {attributes->activation};
+  operands o = {};
+  o.a = simt_rows_of(arguments->inputs[0]), o.b = simt_rows_of(arguments->inputs[1]);
+  o.y = simt_rows_of(arguments->outputs[0]);
+  o.has_b = o.by_eight = true;
+  if (is_by_eight(o) && o.y.n_columns % SIMT_ROUNDED_GROUP == 0 && o.y.n_columns > 0 &&
+      o.y.n_rows > 0)
+    o.rounded = simt_take_rounding(simt_queue_deferred(queue));
+  if (o.rounded.image)
+    return start(queue, "glu, rounded", map<glu_element, true>, function, o);
+  return run(queue, arguments, "glu", function, true);
 }
 iso_status launch_glu(iso_queue *queue, const iso_op_arguments *arguments) {
   return simt_defer(queue, simt_queue_deferred(queue), arguments, run_glu);

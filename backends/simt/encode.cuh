@@ -27,6 +27,19 @@ __device__ inline uint8_t simt_e4m3_of(float value) {
   return (uint8_t)(sign | min(bits - ((127 - 7) << 3), 0x7eu));
 }
 
+/* Four of them, nearest and never above 448, in the bytes of a word. */
+__device__ __forceinline__ uint32_t simt_e4m3_word(float a, float b, float c, float d) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+  uint16_t low, high;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(low) : "f"(b), "f"(a));
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(high) : "f"(d), "f"(c));
+  return low | (uint32_t)high << 16;
+#else
+  return simt_e4m3_of(a) | (uint32_t)simt_e4m3_of(b) << 8 | (uint32_t)simt_e4m3_of(c) << 16 |
+         (uint32_t)simt_e4m3_of(d) << 24;
+#endif
+}
+
 __device__ inline uint8_t simt_f8_code(float value, float scale) {
   return simt_e4m3_of(scale != 0 ? __fdiv_rn(value, scale) : 0.0f);
 }

@@ -18,6 +18,11 @@ static iso_status launch_norm_matmuls(iso_queue *queue, const simt_deferred_op *
   return ops[2].launch_group(queue, ops, count);
 }
 
+static iso_status launch_attention_matmul(iso_queue *queue, const simt_deferred_op *ops,
+                                          uint32_t count) {
+  return ops[1].launch_group(queue, ops, count);
+}
+
 static iso_status launch_attention(iso_queue *queue, const simt_deferred_op *ops, uint32_t count) {
   return ops[3].launch_group(queue, ops, count);
 }
@@ -48,6 +53,22 @@ static const pattern patterns[] = {
      {ISO_OP_ADD, ISO_OP_RMS_NORM, ISO_OP_MATMUL, ISO_OP_MATMUL, ISO_OP_GLU},
      simt_norm_matmul_glu_fits,
      launch_norm_matmuls},
+    {4,
+     {ISO_OP_ADD, ISO_OP_RMS_NORM, ISO_OP_MATMUL, ISO_OP_MATMUL},
+     simt_rounded_norm_matmuls_fit,
+     launch_norm_matmuls},
+    {5,
+     {ISO_OP_ADD, ISO_OP_RMS_NORM, ISO_OP_MATMUL, ISO_OP_MATMUL, ISO_OP_MATMUL},
+     simt_rounded_norm_matmuls_fit,
+     launch_norm_matmuls},
+    {5,
+     {ISO_OP_ADD, ISO_OP_RMS_NORM, ISO_OP_MATMUL, ISO_OP_MATMUL, ISO_OP_GLU},
+     simt_rounded_norm_matmul_glu_fits,
+     launch_norm_matmuls},
+    {2,
+     {ISO_OP_PAGED_ATTENTION, ISO_OP_MATMUL},
+     simt_rounded_attention_fits,
+     launch_attention_matmul},
 };
 
 bool simt_is_same(const iso_tensor *a, const iso_tensor *b) {
@@ -226,6 +247,40 @@ bool simt_norm_matmul_glu_fits(const simt_deferred_op *ops, uint32_t count) {
          (count < 3 || simt_matmul_glu_fits(ops + 2, count - 2));
 }
 
+/* Rows that one stride walks, without gaps between them. */
+static bool are_dense(const iso_tensor &tensor) {
+  int64_t bytes = tensor.scheme == ISO_SCHEME_F32 ? 4 : 2;
+  for (uint32_t d = tensor.n_dims; d-- > 0; bytes *= tensor.dims[d])
+    if (tensor.strides[d] != bytes)
+      return false;
+  return true;
+}
+
+/* The norm is a launch of its own, so that nobody reads what others store. */
+static bool is_rounded_norm(const simt_deferred_op *ops, uint32_t count) {
+  return simt_add_rms_norm_fits(ops, count < 2 ? count : 2) &&
+         (count < 3 || (ops[2].rounds &&
+                        simt_is_same(&ops[2].arguments.inputs[0], &ops[1].arguments.outputs[0]) &&
+                        are_dense(ops[1].arguments.outputs[0])));
+}
+
+bool simt_rounded_norm_matmuls_fit(const simt_deferred_op *ops, uint32_t count) {
+  return is_rounded_norm(ops, count) && (count < 3 || simt_matmuls_fit(ops + 2, count - 2));
+}
+
+bool simt_rounded_norm_matmul_glu_fits(const simt_deferred_op *ops, uint32_t count) {
+  return is_rounded_norm(ops, count) && (count < 3 || simt_matmul_glu_fits(ops + 2, count - 2));
+}
+
+bool simt_rounded_attention_fits(const simt_deferred_op *ops, uint32_t count) {
+  if (count < 2)
+    return true;
+  const iso_tensor &y = ops[0].arguments.outputs[0], &x = ops[1].arguments.inputs[0];
+  return ops[1].rounds && x.buffer == y.buffer && x.offset == y.offset && x.scheme == y.scheme &&
+         are_dense(x) && are_dense(y) && y.n_dims == 3 && x.n_dims == 2 && x.dims[0] == y.dims[0] &&
+         x.dims[1] == y.dims[1] * y.dims[2];
+}
+
 static bool begins(const pattern &p, const simt_deferred_op *ops, uint32_t count) {
   for (uint32_t i = 0; i < count; i++)
     if (ops[i].arguments.op != p.ops[i])
@@ -251,11 +306,12 @@ static const pattern *find_longest(const simt_deferred_op *ops, uint32_t count) 
 }
 
 static void hold_back(simt_deferred *deferred, const iso_op_arguments *arguments,
-                      simt_launch_function launch, simt_group_function launch_group) {
+                      simt_launch_function launch, simt_group_function launch_group, bool rounds) {
   simt_deferred_op *op = &deferred->ops[deferred->count++];
   op->arguments = *arguments;
   op->launch = launch;
   op->launch_group = launch_group;
+  op->rounds = rounds;
   uint32_t size = *(const uint32_t *)arguments->attributes, most = SIMT_ATTRIBUTE_BYTES;
   memcpy(op->attributes, arguments->attributes, size < most ? size : most);
 }
@@ -273,6 +329,13 @@ static iso_status launch_first(iso_queue *queue, simt_deferred *deferred) {
   return ISO_OK;
 }
 
+simt_rounded_rows simt_take_rounding(simt_deferred *deferred) {
+  if (!deferred->rounding)
+    return simt_rounded_rows{};
+  deferred->rounding->is_done = true;
+  return deferred->rounding->to;
+}
+
 iso_status simt_flush_deferred(iso_queue *queue, simt_deferred *deferred) {
   while (deferred->count > 0)
     ISO_TRY(launch_first(queue, deferred));
@@ -280,10 +343,10 @@ iso_status simt_flush_deferred(iso_queue *queue, simt_deferred *deferred) {
 }
 
 iso_status simt_defer(iso_queue *queue, simt_deferred *deferred, const iso_op_arguments *arguments,
-                      simt_launch_function launch, simt_group_function launch_group) {
+                      simt_launch_function launch, simt_group_function launch_group, bool rounds) {
   if (deferred->off)
     return launch(queue, arguments);
-  hold_back(deferred, arguments, launch, launch_group);
+  hold_back(deferred, arguments, launch, launch_group, rounds);
   while (deferred->count > 0 && !may_grow(deferred->ops, deferred->count))
     ISO_TRY(launch_first(queue, deferred));
   return ISO_OK;

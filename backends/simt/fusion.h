@@ -11,6 +11,20 @@
 
 #include <isomer/backend.h>
 
+/* Up to SIMT_SLAB rows of E4M3 codes, in the order that rounding.cuh tells. */
+enum { SIMT_ROUNDED_GROUP = 128, SIMT_SLAB = 64 };
+struct simt_rounded_rows {
+  uint8_t *image; /* [group][SIMT_SLAB][SIMT_ROUNDED_GROUP]; NULL: nobody asks for them */
+  float *scales;  /* [group][SIMT_SLAB] */
+};
+
+/* What a product's launch_group asks of the launch that makes its rows: to round them, as they are
+ * stored, too. A launch that does so says that it did. */
+struct simt_rounding {
+  simt_rounded_rows to;
+  bool is_done;
+};
+
 enum { SIMT_MOST_DEFERRED = 5, SIMT_ATTRIBUTE_BYTES = 64 };
 
 struct simt_deferred_op;
@@ -24,23 +38,30 @@ struct simt_deferred_op {
   alignas(8) uint8_t attributes[SIMT_ATTRIBUTE_BYTES];
   simt_launch_function launch;
   simt_group_function launch_group; /* of products and attention: a whole pattern */
+  bool rounds; /* launch_group takes what makes its few rows, too, which it wants rounded */
 };
 
 /* Part of a queue, all zero at first. */
 struct simt_deferred {
   uint32_t count;
   bool off;
+  simt_rounding *rounding; /* asked of the op that is being launched; NULL: none */
   simt_deferred_op ops[SIMT_MOST_DEFERRED];
 };
 
 /* Enqueues an op of a pattern now, or as part of one. Of several patterns the longest is taken.
  * Failures of ops that were held back show at the call that enqueues them. */
 iso_status simt_defer(iso_queue *queue, simt_deferred *deferred, const iso_op_arguments *arguments,
-                      simt_launch_function launch, simt_group_function launch_group = nullptr);
+                      simt_launch_function launch, simt_group_function launch_group = nullptr,
+                      bool rounds = false);
 /* Enqueues what is held back. Everything else that a queue enqueues comes after this. */
 iso_status simt_flush_deferred(iso_queue *queue, simt_deferred *deferred);
 /* One op that was held back, by itself. */
 iso_status simt_launch_deferred(iso_queue *queue, const simt_deferred_op &op);
+
+/* Where rows are to be rounded to by the op that is being launched, which will: the image is NULL
+ * where nobody asks. */
+simt_rounded_rows simt_take_rounding(simt_deferred *deferred);
 
 /* The fused kernels; each takes the arguments of its ops in order, after its fits(). */
 bool simt_add_rms_norm_fits(const simt_deferred_op *ops, uint32_t count);
@@ -55,6 +76,11 @@ bool simt_matmul_glu_fits(const simt_deferred_op *ops, uint32_t count);
 /* The same after the add and the rms_norm that make their rows. */
 bool simt_norm_matmuls_fit(const simt_deferred_op *ops, uint32_t count);
 bool simt_norm_matmul_glu_fits(const simt_deferred_op *ops, uint32_t count);
+/* The same where the products want their rows rounded, or such a product after the attention that
+ * makes its rows. */
+bool simt_rounded_norm_matmuls_fit(const simt_deferred_op *ops, uint32_t count);
+bool simt_rounded_norm_matmul_glu_fits(const simt_deferred_op *ops, uint32_t count);
+bool simt_rounded_attention_fits(const simt_deferred_op *ops, uint32_t count);
 /* Products of the same rows: the widest enqueued as ever, the others beside it, where that may pay;
  * else one after another. */
 iso_status simt_launch_beside(iso_queue *queue, const simt_deferred_op *ops, uint32_t count);

@@ -1,6 +1,6 @@
 /* Ops that normalise a row: rms_norm, layer_norm, softmax. A block takes a row; it reads the row
  * once for each sum and once to write, from cache after the first time. */
-#include "backends/simt/simt.cuh"
+#include "backends/simt/rounding.cuh"
 
 namespace {
 
@@ -11,6 +11,7 @@ struct operands {
   const float *weight, *bias; /* bias NULL: none */
   float epsilon, weight_offset;
   bool by_four;
+  simt_rounded_rows rounded;
 };
 
 /* Calls f(column, value) for this thread's columns of a row. */
@@ -74,13 +75,23 @@ template <int Vectors> struct row_part {
       if (column(c) < n)
         simt_store8(scheme, row, column(c), of[c]);
   }
+  __device__ void round(iso_scheme scheme, const simt_rounded_rows &to, int row, int n) {
+#pragma unroll
+    for (int c = 0; c < Vectors; c++) {
+#pragma unroll
+      for (float &value : of[c])
+        value = simt_rounded(scheme, value);
+      if (column(c) < n)
+        simt_round(to, row, column(c), of[c]);
+    }
+  }
   static __device__ int column(int c) { return (c * (int)blockDim.x + (int)threadIdx.x) * 8; }
 };
 
 /* The same with rows in registers; with a second operand, of the sum of both, which is written to x
  * and normalised as it is stored there. Blocks take turns at rows, the next one on its way while
- * one is worked on. */
-template <int Vectors>
+ * one is worked on. Rounds: the result to `rounded`, too. */
+template <int Vectors, bool Rounds>
 __global__ void __launch_bounds__(VECTOR_THREADS)
     rms_norm_vectors(operands o, simt_rows a, simt_rows b) {
   __shared__ float shared[MOST_SUBGROUPS];
@@ -122,6 +133,8 @@ __global__ void __launch_bounds__(VECTOR_THREADS)
       for (int j = 0; j < 8; j++)
         v.of[c][j] = v.of[c][j] * scale * (weight.of[c][j] + o.weight_offset);
     v.store(o.y.scheme, o.y.row(row), n);
+    if constexpr (Rounds)
+      v.round(o.y.scheme, o.rounded, (int)row, n);
   }
 }
 
@@ -251,7 +264,7 @@ bool is_by_eight(const simt_rows &rows) {
 
 /* Few threads that do much each: a block that is there early must find room beside others. The
  * order of sums is that of 512 threads however few there are; matmul_few() has the same. */
-iso_status run_vectors(iso_queue *queue, const char *name, const operands &o, const simt_rows &a,
+iso_status run_vectors(iso_queue *queue, const char *name, operands o, const simt_rows &a,
                        const simt_rows &b) {
   int64_t n = o.x.n_columns / 8;
   enum { LEAST_ROWS = 1024, MOST_COLUMNS = 8192 };
@@ -269,9 +282,15 @@ iso_status run_vectors(iso_queue *queue, const char *name, const operands &o, co
   int64_t most = (int64_t)simt_n_units(queue->device) * 1024 / block, rows = o.y.n_rows;
   /* Every block the same number of rows, as far as they go. */
   int64_t turns = (rows + most - 1) / most, blocks = (rows + turns - 1) / turns;
-  auto kernel = n <= VECTOR_THREADS       ? rms_norm_vectors<1>
-                : n <= 2 * VECTOR_THREADS ? rms_norm_vectors<2>
-                                          : rms_norm_vectors<4>;
+  auto kernel = n <= VECTOR_THREADS       ? rms_norm_vectors<1, false>
+                : n <= 2 * VECTOR_THREADS ? rms_norm_vectors<2, false>
+                                          : rms_norm_vectors<4, false>;
+  if (o.y.n_columns % SIMT_ROUNDED_GROUP == 0)
+    o.rounded = simt_take_rounding(simt_queue_deferred(queue));
+  if (o.rounded.image)
+    kernel = n <= VECTOR_THREADS       ? rms_norm_vectors<1, true>
+             : n <= 2 * VECTOR_THREADS ? rms_norm_vectors<2, true>
+                                       : rms_norm_vectors<4, true>;
   return simt_launch_early(queue, name, kernel, dim3((unsigned)blocks), dim3(block), 0, o, a, b);
 }
 

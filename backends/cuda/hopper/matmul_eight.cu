@@ -1,5 +1,5 @@
 /* Rows rounded to 8 bits times weights in groups of 128, where that is asked for. */
-#include "backends/cuda/hopper/matmul_eight.cuh"
+#include "backends/cuda/hopper/matmul_eight_run.cuh"
 #include "backends/cuda/hopper/matmul_many_records.cuh"
 
 namespace {
@@ -27,42 +27,112 @@ matmul_eight_part read_part(const iso_op_arguments *arguments) {
   return part;
 }
 
-/* Products of the same rows in one launch; x is rounded in the scratch of the first. */
+/* ---- One launch --------------------------------------------------------------------------------
+ */
+
+/* Whether this takes rows that others have rounded. */
+template <typename W> bool wants_rounded(const iso_op_arguments &product) {
+  int64_t n_rows = matmul_rows(&product);
+  return W::float8 && n_rows > 0 && n_rows <= SIMT_SLAB;
+}
+
+/* Memory for rounded rows, other than what was lent the time before; NULL where it is too small. */
+simt_rounded_rows lend(iso_queue *queue, int64_t n_columns) {
+  if (n_columns > CUDA_ROWS_COLUMNS || n_columns % SIMT_ROUNDED_GROUP != 0)
+    return simt_rounded_rows{};
+  queue->turn = (queue->turn + 1) % CUDA_ROWS;
+  uint8_t *image = queue->rows + queue->turn * (size_t)CUDA_ROWS_STRIDE;
+  return {image, (float *)(image + CUDA_ROWS_CODES)};
+}
+
+/* Products of the same rows in one launch: of `rounded` ones, or without an image of what is
+ * rounded in the scratch of the first. */
 template <typename W>
-iso_status multiply(iso_queue *queue, const simt_deferred_op *ops, uint32_t count) {
-  const iso_op_arguments &first = ops[0].arguments;
-  int64_t n_rows = matmul_rows(&first);
+iso_status multiply(iso_queue *queue, const simt_deferred_op *ops, uint32_t count,
+                    const simt_rounded_rows &rounded) {
   matmul_eight_arguments a = {};
+  const iso_op_arguments &first = ops[0].arguments;
+  a.x = matmul_eight_rows_in(simt_workspace(&first), matmul_rows(&first), first.inputs[1].dims[1]);
   for (uint32_t i = 0; i < count; i++)
     if (ops[i].arguments.inputs[1].dims[0] > 0)
       a.parts[a.n_parts++] = read_part(&ops[i].arguments);
-  if (n_rows == 0 || a.n_parts == 0)
+  if (a.x.n_rows == 0 || a.n_parts == 0)
     return ISO_OK;
-  ISO_TRY(matmul_eight_prepare<W::float8>(queue, simt_rows_of(first.inputs[0]), n_rows,
-                                          simt_workspace(&first), &a.x));
+  if (rounded.image)
+    a.x.image = rounded.image, a.x.scales = rounded.scales;
+  else
+    ISO_TRY(matmul_eight_prepare<W::float8>(queue, simt_rows_of(first.inputs[0]), a.x));
   return matmul_eight_run<W>(queue, "matmul.eight", a);
+}
+
+/* Where the kernel before has rounded x. */
+template <typename W>
+simt_rounded_rows find_rounded(const iso_queue *queue, const iso_op_arguments &product) {
+  const cuda_rounded &r = queue->rounded;
+  bool is = r.codes && r.in_groups && r.n_enqueued == queue->n_enqueued &&
+            simt_is_same(&r.x, &product.inputs[0]) && wants_rounded<W>(product);
+  return is ? simt_rounded_rows{r.codes, r.scales} : simt_rounded_rows{};
 }
 
 template <typename W> iso_status run(iso_queue *queue, const iso_op_arguments *arguments) {
   simt_deferred_op op = {};
   op.arguments = *arguments;
-  return multiply<W>(queue, &op, 1);
+  return multiply<W>(queue, &op, 1, find_rounded<W>(queue, *arguments));
 }
 
-/* What fusion.h finds around products of the same rows: the add and the rms_norm that make them,
- * the glu of two. */
+/* ---- Groups ------------------------------------------------------------------------------------
+ */
+
+/* Launches what makes rows of so many columns, as many as `product` has, rounded, too, where that
+ * is wanted and it can; without an image: it did not. */
+template <typename W, typename F>
+iso_status make_rounded(iso_queue *queue, const iso_op_arguments &product, int64_t n_columns,
+                        F launch, simt_rounded_rows *out) {
+  simt_rounding rounding = {};
+  simt_deferred *deferred = simt_queue_deferred(queue);
+  if (wants_rounded<W>(product))
+    rounding.to = lend(queue, n_columns);
+  deferred->rounding = rounding.to.image ? &rounding : nullptr;
+  iso_status status = launch();
+  deferred->rounding = nullptr;
+  *out = rounding.is_done ? rounding.to : simt_rounded_rows{};
+  return status;
+}
+
+/* The glu of two products, whose result the next product most likely takes. */
+template <typename W>
+iso_status run_glu(iso_queue *queue, const simt_deferred_op &glu, const iso_op_arguments &last) {
+  const iso_tensor &y = glu.arguments.outputs[0];
+  simt_rounded_rows rounded = {};
+  auto make = [&]() { return simt_launch_deferred(queue, glu); };
+  ISO_TRY(make_rounded<W>(queue, last, y.dims[y.n_dims - 1], make, &rounded));
+  queue->rounded = cuda_rounded{y, rounded.image, rounded.scales, true, queue->n_enqueued};
+  return ISO_OK;
+}
+
+/* What fusion.h finds around products of the same rows: the add and the rms_norm, or the attention,
+ * that make them, the glu of two. */
 template <typename W>
 iso_status run_group(iso_queue *queue, const simt_deferred_op *ops, uint32_t count) {
-  uint32_t begin = ops[0].arguments.op == ISO_OP_ADD ? 2 : 0;
-  uint32_t end = ops[count - 1].arguments.op == ISO_OP_GLU ? count - 1 : count;
+  simt_rounded_rows rounded = {};
+  iso_op maker = ops[0].arguments.op;
+  bool has_glu = ops[count - 1].arguments.op == ISO_OP_GLU;
+  uint32_t begin = maker == ISO_OP_ADD ? 2 : maker == ISO_OP_PAGED_ATTENTION ? 1 : 0;
+  auto make = [&]() {
+    return begin == 2 ? simt_add_rms_norm(queue, ops, 2) : simt_launch_deferred(queue, ops[0]);
+  };
+  const iso_op_arguments &product = ops[begin].arguments;
   if (begin > 0)
-    ISO_TRY(simt_add_rms_norm(queue, ops, begin));
-  ISO_TRY(multiply<W>(queue, ops + begin, end - begin));
-  return end < count ? simt_launch_deferred(queue, ops[end]) : ISO_OK;
+    ISO_TRY(make_rounded<W>(queue, product, product.inputs[1].dims[1], make, &rounded));
+  else
+    rounded = find_rounded<W>(queue, product);
+  ISO_TRY(multiply<W>(queue, ops + begin, count - begin - has_glu, rounded));
+  return has_glu ? run_glu<W>(queue, ops[count - 1], ops[count - 2].arguments) : ISO_OK;
 }
 
 template <typename W> iso_status launch(iso_queue *queue, const iso_op_arguments *arguments) {
-  return simt_defer(queue, simt_queue_deferred(queue), arguments, run<W>, run_group<W>);
+  return simt_defer(queue, simt_queue_deferred(queue), arguments, run<W>, run_group<W>,
+                    wants_rounded<W>(*arguments));
 }
 
 #define EIGHT_RECORD(SCHEME, scheme)                                                               \
