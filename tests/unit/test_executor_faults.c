@@ -147,14 +147,14 @@ static void test_bad_runs(void **state) {
   assert_null(iso_executor_state(r.executor, logits, &device));
   assert_non_null(iso_executor_state(r.executor, iso_graph_find(r.graph, "k_cache.1"), &device));
   assert_int_equal(device, 0);
-  /* A token that is not in the table: the op fails, the next step works. */
+  /* A slot that is not in the cache: the op fails, the next step works. */
   oracle *o = make_oracle(r.graph, r.weights);
   uint64_t random = 5;
   iso_bindings one = set_batch(&r, o, 1, (int[]){2}, 0, &random);
-  int32_t *ids = iso_executor_input(r.executor, iso_graph_find(r.graph, "token_ids"));
-  ids[1] = FAKE_VOCABULARY;
+  int32_t *slots = iso_executor_input(r.executor, iso_graph_find(r.graph, "kv_slots"));
+  slots[1] = INT32_MAX;
   assert_int_equal(iso_executor_run(r.executor, &one), ISO_ERROR_INVALID_ARGUMENT);
-  assert_non_null(strstr(iso_status_message(), "node 0 (embedding in layer -1) on left by"));
+  assert_non_null(strstr(iso_status_message(), "(kv_write in layer 0) on left by"));
   run_batch(&r, o, 1, (int[]){2}, 0, &random);
   free_oracle(o);
   free_rig(&r);
