@@ -390,11 +390,11 @@ uint64_t vulkan_attention_matrix_workspace(const iso_device *device,
   return (uint64_t)MATRIX_GROUPS * MATRIX_ROWS * (value_dim + 2) * sizeof(float);
 }
 
-/* Caches of f32 keep products of f32: halves would lose what they hold. */
 static bool is_half(iso_scheme scheme) {
   return scheme == ISO_SCHEME_F16 || scheme == ISO_SCHEME_BF16;
 }
 
+/* Caches of f32 keep products of f32: halves would lose what they hold. */
 iso_refusal vulkan_check_attention_matrix(const iso_device *device,
                                           const iso_op_arguments *arguments,
                                           const char **out_detail) {
