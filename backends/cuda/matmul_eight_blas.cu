@@ -9,6 +9,7 @@
 #include "backends/cuda/blas.h"
 #include "backends/simt/elementwise.cuh"
 #include "backends/simt/matmul_records.cuh"
+#include "backends/simt/rounding.cuh"
 
 namespace {
 
@@ -68,15 +69,6 @@ __global__ void __launch_bounds__(UNPACK_SUBGROUPS * 32)
   }
 }
 
-__device__ __forceinline__ uint32_t codes_of(float a, float b, float c, float d) {
-  uint16_t low = 0, high = 0;
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
-  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(low) : "f"(b), "f"(a));
-  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(high) : "f"(d), "f"(c));
-#endif
-  return low | (uint32_t)high << 16;
-}
-
 /* The largest of 16 columns, infinite where one is NaN. */
 __device__ __forceinline__ float load_chunk(const simt_rows &x, int64_t row, int chunk,
                                             float (&v)[16]) {
@@ -88,28 +80,16 @@ __device__ __forceinline__ float load_chunk(const simt_rows &x, int64_t row, int
 #pragma unroll
     for (int j = 0; j < 4; j++) {
       v[i * 4 + j] = four[j];
-      largest = fmaxf(largest, four[j] == four[j] ? fabsf(four[j]) : INFINITY);
+      largest = fmaxf(largest, simt_magnitude(four[j]));
     }
   }
   return largest;
 }
 
-/* What brings values up to `largest` to 448: two factors, lest an inverse overflow; and what undoes
- * it, NaN where the largest is infinite. */
-struct rounding {
-  float lift, inverse, scale;
-
-  __device__ __forceinline__ explicit rounding(float largest) {
-    lift = largest < 0x1p-60f ? 0x1p60f : 1.0f;
-    inverse = largest > 0 ? 448.0f / (largest * lift) : 0.0f;
-    scale = largest == INFINITY ? NAN : largest * lift / 448.0f / lift;
-  }
-};
-
 /* `codes`: of the row. Half h of 32 columns: the words of lanes t, of each 4 columns the middle
  * ones exchanged. */
-__device__ __forceinline__ void store_chunk(const rounding &r, const float (&v)[16], int chunk,
-                                            uint8_t *codes) {
+__device__ __forceinline__ void store_chunk(const simt_code_scale &r, const float (&v)[16],
+                                            int chunk, uint8_t *codes) {
   uint8_t *to = codes + chunk / 2 * 32 + chunk % 2 * 4;
 #pragma unroll
   for (int t = 0; t < 4; t++) {
@@ -117,7 +97,7 @@ __device__ __forceinline__ void store_chunk(const rounding &r, const float (&v)[
 #pragma unroll
     for (int j = 0; j < 4; j++)
       of[j] = v[4 * t + j] * r.lift * r.inverse;
-    *(uint32_t *)(to + t * 8) = codes_of(of[0], of[2], of[1], of[3]);
+    *(uint32_t *)(to + t * 8) = simt_e4m3_word(of[0], of[2], of[1], of[3]);
   }
 }
 
@@ -135,7 +115,7 @@ __global__ void __launch_bounds__(256)
 #pragma unroll
   for (int mask = 1; mask < 8; mask *= 2)
     largest = fmaxf(largest, __shfl_xor_sync(neighbours, largest, mask));
-  rounding r(largest);
+  simt_code_scale r(largest, SIMT_E4M3_MOST);
   if (chunk % 8 == 0)
     scales[(chunk / 8) * x.n_rows + row] = r.scale;
   store_chunk(r, v, chunk, codes + row * n_groups * GROUP);
@@ -150,7 +130,7 @@ __global__ void __launch_bounds__(256) round_rows(const __grid_constant__ simt_r
   float v[16], largest = 0;
   for (int chunk = (int)threadIdx.x; chunk < n_groups * 8; chunk += 256)
     largest = fmaxf(largest, load_chunk(x, row, chunk, v));
-  rounding r(simt_block_reduce(largest, shared, simt_max()));
+  simt_code_scale r(simt_block_reduce(largest, shared, simt_max()), SIMT_E4M3_MOST);
   if (threadIdx.x == 0)
     scales[row] = r.scale;
   for (int chunk = (int)threadIdx.x; chunk < n_groups * 8; chunk += 256) {
@@ -195,7 +175,7 @@ __global__ void __launch_bounds__(256)
         largest = fmaxf(largest, a[j] == a[j] ? fabsf(a[j]) : INFINITY);
     }
   }
-  rounding r(simt_block_reduce(largest, shared, simt_max()));
+  simt_code_scale r(simt_block_reduce(largest, shared, simt_max()), SIMT_E4M3_MOST);
   if (threadIdx.x == 0)
     scales[row] = r.scale;
 #pragma unroll
