@@ -1,5 +1,6 @@
 #include "engine/engine.h"
 #include "models/adapter.h"
+#include "models/model.h"
 
 #include "core/log.h"
 
@@ -109,8 +110,9 @@ static iso_status build(iso_engine *engine, const iso_engine_options *given) {
   engine->row_multiple = iso_device_list_row_multiple(iso_runtime_devices(engine->runtime));
   engine->max_sequences = options->runtime.max_sequences;
   engine->max_logit_rows = options->runtime.max_logit_rows;
-  engine->row_price = iso_speculation_price(iso_runtime_devices(engine->runtime),
-                                            iso_speculation_weights(engine->model));
+  const engine_weights weights = {iso_model_weight_bytes(engine->model),
+                                  iso_model_weight_elements(engine->model)};
+  engine->row_price = iso_speculation_price(iso_runtime_devices(engine->runtime), weights);
   ISO_TRY(iso_kv_pages_create(engine->runtime, &engine->kv));
   ISO_TRY(iso_page_pool_create(options->runtime.n_pages, engine->page_size, &engine->pool));
   ISO_TRY(iso_swap_create(options->swap_memory_bytes, engine->kv.page_bytes, &engine->swap));

@@ -409,7 +409,6 @@ ISO_MUST_CHECK iso_status iso_beam_advance(iso_engine *engine, engine_request *r
 
 /* ---- speculation.c ------------------------------------------------------------------------- */
 
-engine_weights iso_speculation_weights(const iso_model *model);
 engine_row_price iso_speculation_price(const iso_device_list *devices, engine_weights weights);
 /* How many drafts, at most `most`, are worth trying for a sequence in this step. */
 int32_t iso_speculation_wanted(const iso_engine *engine, engine_sequence *sequence, int32_t most);

@@ -20,20 +20,6 @@ static int kind_of_match(int32_t length) {
 
 /* ---- How many ------------------------------------------------------------------------------ */
 
-engine_weights iso_speculation_weights(const iso_model *model) {
-  engine_weights weights = {0};
-  for (uint32_t i = 0; i < iso_model_tensor_count(model); i++) {
-    iso_model_tensor tensor;
-    iso_model_get_tensor(model, i, &tensor);
-    uint64_t elements = 1;
-    for (uint32_t d = 0; d < tensor.n_dims; d++)
-      elements *= (uint64_t)tensor.dims[d];
-    weights.bytes += tensor.bytes;
-    weights.elements += elements;
-  }
-  return weights;
-}
-
 /* Measured: a processor's second to eighth row are 0.13 to 0.17 of a step each for a model of 135M
  * (AVX-512, Q4_1), and more for large ones, which do little else than multiply; on AVX2 0.07 to
  * 0.3. On an H200 the second is 0.15 (8B, BF16) and the next ones are 0.02; of codes that are

@@ -164,6 +164,19 @@ uint64_t iso_model_weight_bytes(const iso_model *model) {
   return bytes;
 }
 
+uint64_t iso_model_weight_elements(const iso_model *model) {
+  uint64_t elements = 0;
+  for (uint32_t i = 0; i < iso_model_tensor_count(model); i++) {
+    iso_model_tensor tensor;
+    iso_model_get_tensor(model, i, &tensor);
+    uint64_t of_tensor = 1;
+    for (uint32_t d = 0; d < tensor.n_dims; d++)
+      of_tensor *= (uint64_t)tensor.dims[d];
+    elements += of_tensor;
+  }
+  return elements;
+}
+
 static iso_status check_options(const iso_model_graph_options *options) {
   const struct {
     const char *name;

@@ -68,6 +68,8 @@ struct iso_model {
 
 /* Bytes of all tensors, as the files have them. */
 uint64_t iso_model_weight_bytes(const iso_model *model);
+/* Elements of all tensors. */
+uint64_t iso_model_weight_elements(const iso_model *model);
 
 /* Of the tokenizer; NULL where there is no chat template. */
 const iso_special_texts *iso_model_get_special_texts(const iso_model *model);

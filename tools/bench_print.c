@@ -1,4 +1,5 @@
 #include "tools/bench.h"
+#include "models/model.h"
 #include "tools/json_output.h"
 
 #include <ctype.h>
@@ -12,14 +13,11 @@
 static void describe_model(const iso_model *model, iso_bench_facts *out) {
   uint64_t bytes_of[ISO_SCHEME_COUNT] = {0};
   iso_scheme main_scheme = ISO_SCHEME_F32;
+  out->model_size = iso_model_weight_bytes(model);
+  out->model_n_params = iso_model_weight_elements(model);
   for (uint32_t i = 0; i < iso_model_tensor_count(model); i++) {
     iso_model_tensor tensor;
     iso_model_get_tensor(model, i, &tensor);
-    uint64_t elements = 1;
-    for (uint32_t d = 0; d < tensor.n_dims; d++)
-      elements *= (uint64_t)tensor.dims[d];
-    out->model_size += tensor.bytes;
-    out->model_n_params += elements;
     if (tensor.scheme >= ISO_SCHEME_COUNT)
       continue;
     bytes_of[tensor.scheme] += tensor.bytes;

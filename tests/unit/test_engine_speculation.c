@@ -231,8 +231,8 @@ static void test_prices(void **state) {
     double steps = step_of(iso_speculation_price(&list, cases[i].weights), cases[i].n_rows);
     assert_true(fabs(steps - cases[i].steps) < 0.2 * cases[i].steps);
   }
-  engine_weights weights = iso_speculation_weights(model), none = {0};
-  assert_int_equal(weights.bytes, iso_model_weight_bytes(model));
+  engine_weights weights = {iso_model_weight_bytes(model), iso_model_weight_elements(model)},
+                 none = {0};
   assert_int_equal(weights.bytes, 4 * weights.elements); /* f32 */
   assert_true(step_of(iso_speculation_price(&list, none), 2) < 3);
   list.fallback = -1; /* layers on both: the processor's rows are what is waited for */
