@@ -47,7 +47,7 @@ void iso_beam_look(const iso_engine *engine, engine_sampler *sampler, engine_seq
 iso_status iso_beam_note(iso_engine *engine, engine_sequence *sequence, const float *logits) {
   if (!sequence->drawn)
     iso_beam_look(engine, &engine->samplers[0], sequence, logits);
-  ISO_TRY(iso_sampler_check(sequence->candidates[0].token));
+  ISO_TRY(iso_sampler_check(engine, sequence, logits, sequence->candidates[0].token));
   if (sequence->answer.n_top > 0) {
     /* The likeliest tokens of this place go with whichever is chosen. */
     engine_answer *answer = &sequence->answer;

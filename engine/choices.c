@@ -127,7 +127,7 @@ static iso_status draw(iso_engine *engine, engine_sequence *sequence, int32_t ro
     int32_t token = drawn ? drawn->token : is_left ? sequence->drafts[i] : -1;
     if (!drawn && !is_left)
       ISO_TRY(sequence->rows.draws_on_device
-                  ? iso_sampler_take(engine, sequence->rows.logit_row + row + i, &token)
+                  ? iso_sampler_take(engine, sequence, sequence->rows.logit_row + row + i, &token)
                   : iso_sampler_draw(engine, &engine->samplers[0], sequence, logits, &token));
     if (sequence->rows.is_guess)
       judge_guess(engine, sequence, row, token);

@@ -371,10 +371,14 @@ void iso_sampler_place(iso_engine *engine, engine_sequence *sequence);
  * `ahead` tokens after the next one. Without penalties and bias. */
 void iso_sampler_set_row(iso_runtime *runtime, const engine_sequence *sequence, int32_t row,
                          int32_t ahead);
-/* Fails where there is no token (-1): a row without a finite logit. */
-ISO_MUST_CHECK iso_status iso_sampler_check(int32_t token);
+/* Fails where there is no token (-1): for the request's own fault if it forbids all that `logits`,
+ * which may be NULL, has; else as there is no finite logit. */
+ISO_MUST_CHECK iso_status iso_sampler_check(const iso_engine *engine,
+                                            const engine_sequence *sequence, const float *logits,
+                                            int32_t token);
 /* The token that the device drew from logit row `row` of the step. */
-ISO_MUST_CHECK iso_status iso_sampler_take(const iso_engine *engine, int32_t row,
+ISO_MUST_CHECK iso_status iso_sampler_take(const iso_engine *engine,
+                                           const engine_sequence *sequence, int32_t row,
                                            int32_t *out_token);
 /* The row with the request's bias, and without tokens that may not come yet. `logits` itself when
  * it needs neither, else the sampler's scratch. */

@@ -69,11 +69,36 @@ static void read_parameters(const iso_sampling *sampling,
   memcpy(out_parameters, parameters, sizeof parameters);
 }
 
-iso_status iso_sampler_check(int32_t token) {
-  return token >= 0 ? ISO_OK
-                    : iso_fail(ISO_ERROR_INTERNAL,
-                               "the model gave no finite logit; run `isomer verify` to find the op "
-                               "that went wrong");
+static bool has_finite(const float *logits, int32_t n) {
+  for (int32_t i = 0; i < n; i++)
+    if (isfinite(logits[i]))
+      return true;
+  return false;
+}
+
+/* What of a request can forbid tokens where the model has some. */
+static const char *what_forbids(const engine_sequence *sequence) {
+  const iso_request *asked = &sequence->request->asked;
+  bool has_bias = asked->n_logit_bias > 0;
+  if (has_bias && sequence->answer.grammar.grammar)
+    return "logit_bias forbids every token that the grammar allows";
+  if (forbids_end(asked, iso_answer_n_output(&sequence->answer)))
+    return has_bias ? "logit_bias forbids every token but those that end the answer, which "
+                      "min_tokens does not let come yet"
+                    : "every token ends the answer, and min_tokens lets none come yet";
+  return has_bias ? "logit_bias forbids every token" : NULL;
+}
+
+iso_status iso_sampler_check(const iso_engine *engine, const engine_sequence *sequence,
+                             const float *logits, int32_t token) {
+  if (token >= 0)
+    return ISO_OK;
+  const char *sentence = what_forbids(sequence);
+  return sentence && logits && has_finite(logits, engine->n_vocabulary)
+             ? iso_fail(ISO_ERROR_INVALID_ARGUMENT, "%s", sentence)
+             : iso_fail(ISO_ERROR_INTERNAL,
+                        "the model gave no finite logit; run `isomer verify` to find the op that "
+                        "went wrong");
 }
 
 /* What the sequence's grammar leaves; NULL: there is none. */
@@ -106,10 +131,7 @@ iso_status iso_sampler_draw(const iso_engine *engine, engine_sampler *sampler,
       .allowed = allowed,
   };
   ISO_TRY(iso_sample_token(&row, sampler->candidates, out_token));
-  if (*out_token < 0 && allowed && sequence->request->asked.n_logit_bias > 0)
-    return iso_fail(ISO_ERROR_INVALID_ARGUMENT,
-                    "logit_bias forbids every token that the grammar allows");
-  return iso_sampler_check(*out_token);
+  return iso_sampler_check(engine, sequence, logits, *out_token);
 }
 
 /* ---- Windows ------------------------------------------------------------------------------- */
@@ -192,9 +214,10 @@ void iso_sampler_place(iso_engine *engine, engine_sequence *sequence) {
     iso_sampler_set_row(engine->runtime, sequence, first + i, i);
 }
 
-iso_status iso_sampler_take(const iso_engine *engine, int32_t row, int32_t *out_token) {
+iso_status iso_sampler_take(const iso_engine *engine, const engine_sequence *sequence, int32_t row,
+                            int32_t *out_token) {
   *out_token = iso_runtime_token(engine->runtime, row);
-  return iso_sampler_check(*out_token);
+  return iso_sampler_check(engine, sequence, NULL, *out_token);
 }
 
 double iso_log_sum_exp(const float *logits, int32_t n) {

@@ -318,6 +318,9 @@ static void take_done(iso_job *job, iso_part *part, const iso_event *event) {
     iso_refuse_status(&refusal, job->server, event->status, event->message);
     if (event->status == ISO_ERROR_LIMIT)
       iso_refuse(&refusal, 504, NULL, "timeout", "%s", event->message);
+    /* Found while drawing: no token is left. */
+    if (event->status == ISO_ERROR_INVALID_ARGUMENT && job->request.n_logit_bias > 0)
+      snprintf(refusal.param, sizeof refusal.param, "logit_bias");
     fail(job, &refusal);
   } else if (job->request.embed && !part->embedding) {
     fail_out_of_memory(job);

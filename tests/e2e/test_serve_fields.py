@@ -130,6 +130,16 @@ class Fields(unittest.TestCase):
         error = self.server.post(CHAT, {"messages": HELLO, "model": "other"}, 404)["error"]
         self.assertEqual((error["param"], error["code"]), ("model", "model_not_found"))
 
+    def test_a_bias_that_leaves_no_token(self):
+        n = json.loads(self.server.get("/info"))["vocabulary_size"]
+        none = {"logit_bias": {str(token): -100 for token in range(n)}, "max_tokens": 4}
+        for path, more in ((COMPLETIONS, {"prompt": "a"}), (COMPLETIONS, {"prompt": "a", "stream": True, "n": 2}),
+                           (COMPLETIONS, {"prompt": "a", "use_beam_search": True, "beam_width": 2}), (CHAT, {"messages": HELLO}),
+                           (CHAT, {"messages": HELLO, "response_format": {"type": "json_object"}})):
+            error = self.server.post(path, {**none, **more}, 400)["error"]
+            self.assertEqual((error["param"], error["code"]), ("logit_bias", "invalid_value"))
+            self.assertIn("forbids every token", error["message"])
+
     def test_special_tokens_in_text_are_text(self):
         def ids(text):
             return self.server.post("/tokenize", {"messages": [{"role": "user", "content": text}]})["tokens"]

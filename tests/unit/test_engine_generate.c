@@ -341,6 +341,44 @@ static void test_logit_bias(void **state) {
   iso_engine_destroy(engine);
 }
 
+/* A request that leaves no token is at fault itself: not the model, and not the engine. */
+static void test_all_tokens_forbidden(void **state) {
+  (void)state;
+  iso_engine *engine = make_engine(model, NULL);
+  int32_t prompt[8], all[CASE_VOCABULARY];
+  iso_logit_bias bias[CASE_VOCABULARY];
+  static collected out, beside;
+  fill_prompt(prompt, 8, 6);
+  for (int32_t i = 0; i < CASE_VOCABULARY; i++) {
+    bias[i] = (iso_logit_bias){i, -INFINITY};
+    all[i] = i;
+  }
+  iso_request good = case_request(prompt, 8, 5), requests[5] = {good, good, good, good, good};
+  for (int i = 0; i < 5; i++) {
+    bool is_of_ends = i == 4; /* all end the answer, which must not yet */
+    requests[i].logit_bias = is_of_ends ? NULL : bias;
+    requests[i].n_logit_bias = is_of_ends ? 0 : CASE_VOCABULARY;
+    requests[i].stop_tokens = is_of_ends ? all : NULL;
+    requests[i].n_stop_tokens = is_of_ends ? CASE_VOCABULARY : 0;
+    requests[i].min_tokens = is_of_ends ? 2 : 0;
+  }
+  requests[1].sampling.temperature = 1;
+  requests[2].n = 3;
+  requests[3].beam_width = 3;
+  for (int i = 0; i < 5; i++) {
+    memset(&beside, 0, sizeof beside);
+    submit(engine, good, &beside);
+    generate(engine, requests[i], &out);
+    assert_int_equal(out.status, ISO_ERROR_INVALID_ARGUMENT);
+    assert_non_null(strstr(out.message, i == 4 ? "min_tokens" : "logit_bias forbids every token"));
+    assert_int_equal(out.n_choices, 0);
+    assert_int_equal(beside.status, ISO_OK);
+    assert_int_equal(beside.n_tokens[0], 5);
+    assert_idle(engine);
+  }
+  iso_engine_destroy(engine);
+}
+
 /* ---- Limits -------------------------------------------------------------------------------- */
 
 static void test_context_limit_is_length(void **state) {
@@ -521,6 +559,7 @@ int main(void) {
       cmocka_unit_test(test_stop_strings),
       cmocka_unit_test(test_min_tokens_and_end),
       cmocka_unit_test(test_logit_bias),
+      cmocka_unit_test(test_all_tokens_forbidden),
       cmocka_unit_test(test_context_limit_is_length),
       cmocka_unit_test(test_refusals),
       cmocka_unit_test(test_runtime_refusals),
