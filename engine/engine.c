@@ -24,6 +24,21 @@ iso_sampling iso_sampling_default(void) {
 
 /* ---- Creation ------------------------------------------------------------------------------ */
 
+/* Numbers that name none of a kind, as another version of this library may know. */
+static iso_status check_kinds(const iso_engine_options *options) {
+  const struct {
+    const char *name;
+    int value, last;
+  } kinds[] = {{"batching", (int)options->batching, ISO_BATCHING_STATIC},
+               {"speculation", (int)options->speculation, ISO_SPECULATION_DRAFT},
+               {"acceptance", (int)options->acceptance, ISO_ACCEPT_WINDOW}};
+  for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
+    if (kinds[i].value < 0 || kinds[i].value > kinds[i].last)
+      return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "%s is %d, must be 0 to %d", kinds[i].name,
+                      kinds[i].value, kinds[i].last);
+  return ISO_OK;
+}
+
 static iso_status fill_options(const iso_model *model, const iso_engine_options *given,
                                iso_engine_options *out) {
   *out = given ? *given : (iso_engine_options){0};
@@ -43,6 +58,7 @@ static iso_status fill_options(const iso_model *model, const iso_engine_options 
   if (!(out->memory_utilization >= 0 && out->memory_utilization <= 1))
     return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "the share of memory is %g, must be 0 to 1",
                     (double)out->memory_utilization);
+  ISO_TRY(check_kinds(out));
   ISO_TRY(iso_adapters_check(out->runtime.adapters, out->runtime.n_adapters, model));
   /* One row a sequence, and some for drafts and prompts' logprobs. */
   int32_t rows = out->runtime.max_sequences;

@@ -456,6 +456,24 @@ static void test_refusals(void **state) {
   iso_engine_destroy(engine);
 }
 
+static void test_options_out_of_range(void **state) {
+  (void)state;
+  static const struct {
+    const char *word;
+    int batching, speculation, acceptance;
+  } cases[] = {{"batching", 2, 0, 0},     {"batching", -1, 0, 0},  {"speculation", 0, 3, 0},
+               {"speculation", 0, -1, 0}, {"acceptance", 0, 0, 2}, {"acceptance", 0, 0, -1}};
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    iso_engine_options options = case_options();
+    options.batching = (iso_batching)cases[i].batching;
+    options.speculation = (iso_speculation)cases[i].speculation;
+    options.acceptance = (iso_acceptance)cases[i].acceptance;
+    iso_engine *engine;
+    assert_int_equal(iso_engine_create(model, &options, &engine), ISO_ERROR_INVALID_ARGUMENT);
+    assert_non_null(strstr(iso_status_message(), cases[i].word));
+  }
+}
+
 static void test_runtime_refusals(void **state) {
   (void)state;
   iso_runtime *runtime = make_runtime();
@@ -562,6 +580,7 @@ int main(void) {
       cmocka_unit_test(test_all_tokens_forbidden),
       cmocka_unit_test(test_context_limit_is_length),
       cmocka_unit_test(test_refusals),
+      cmocka_unit_test(test_options_out_of_range),
       cmocka_unit_test(test_runtime_refusals),
       cmocka_unit_test(test_flushes),
       cmocka_unit_test(test_pool_too_small_says_what_fits),
