@@ -1,5 +1,4 @@
 #include "engine/engine.h"
-#include "models/adapter.h"
 #include "models/model.h"
 
 #include "core/log.h"
@@ -39,8 +38,7 @@ static iso_status check_kinds(const iso_engine_options *options) {
   return ISO_OK;
 }
 
-static iso_status fill_options(const iso_model *model, const iso_engine_options *given,
-                               iso_engine_options *out) {
+static iso_status fill_options(const iso_engine_options *given, iso_engine_options *out) {
   *out = given ? *given : (iso_engine_options){0};
   if (out->runtime.max_sequences == 0)
     out->runtime.max_sequences = DEFAULT_SEQUENCES;
@@ -59,7 +57,6 @@ static iso_status fill_options(const iso_model *model, const iso_engine_options 
     return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "the share of memory is %g, must be 0 to 1",
                     (double)out->memory_utilization);
   ISO_TRY(check_kinds(out));
-  ISO_TRY(iso_adapters_check(out->runtime.adapters, out->runtime.n_adapters, model));
   /* One row a sequence, and some for drafts and prompts' logprobs. */
   int32_t rows = out->runtime.max_sequences;
   rows +=
@@ -108,7 +105,7 @@ static int32_t count_samplers(const iso_engine *engine) {
 
 static iso_status build(iso_engine *engine, const iso_engine_options *given) {
   iso_engine_options *options = &engine->options;
-  ISO_TRY(fill_options(engine->model, given, options));
+  ISO_TRY(fill_options(given, options));
   ISO_TRY(iso_grammar_shelf_init(&engine->grammars));
   bool chooses_rows = options->runtime.max_tokens == 0;
   ISO_TRY(iso_engine_queue_create(engine));

@@ -2,6 +2,7 @@
 
 #include "core/executor.h"
 #include "core/log.h"
+#include "models/adapter.h"
 #include "ops/sampling.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -74,6 +75,7 @@ static iso_status fill_options(const iso_model *model, const iso_runtime_options
                     "positive, a page at most %d tokens",
                     out->context, out->max_tokens, out->max_sequences, out->n_threads,
                     out->page_size, MAX_PAGE_SIZE);
+  ISO_TRY(iso_adapters_check(out->adapters, out->n_adapters, model));
   int64_t pages = ((int64_t)out->context + out->page_size - 1) / out->page_size;
   int64_t pool = out->n_pages ? out->n_pages : pages * out->max_sequences;
   if (pool * out->page_size > INT32_MAX)

@@ -135,12 +135,15 @@ static void test_refuses_what_is_not_there(void **state) {
   iso_engine_options options = adapter_options();
   const iso_adapter *const hole[] = {adapters[0], NULL};
   iso_engine *engine;
-  options.runtime.adapters = hole;
-  assert_int_equal(iso_engine_create(model, &options, &engine), ISO_ERROR_INVALID_ARGUMENT);
-  assert_non_null(strstr(iso_status_message(), "adapter 2 of 2 is NULL"));
-  options.runtime.adapters = NULL;
-  assert_int_equal(iso_engine_create(model, &options, &engine), ISO_ERROR_INVALID_ARGUMENT);
-  assert_non_null(strstr(iso_status_message(), "adapter 1 of 2 is NULL"));
+  /* Also where the room that they take says how many pages there are. */
+  for (int i = 0; i < 2; i++, options.runtime.n_pages = 0) {
+    options.runtime.adapters = hole;
+    assert_int_equal(iso_engine_create(model, &options, &engine), ISO_ERROR_INVALID_ARGUMENT);
+    assert_non_null(strstr(iso_status_message(), "adapter 2 of 2 is NULL"));
+    options.runtime.adapters = NULL;
+    assert_int_equal(iso_engine_create(model, &options, &engine), ISO_ERROR_INVALID_ARGUMENT);
+    assert_non_null(strstr(iso_status_message(), "adapter 1 of 2 is NULL"));
+  }
 }
 
 int main(void) {
