@@ -13,6 +13,15 @@ static iso_status read_byte_level(const cJSON *section, iso_vocabulary *v) {
   return ISO_OK;
 }
 
+/* Processors behind one that adds ids would each have to work on what that one made; the reference
+ * has no way to for templates. */
+static iso_status check_first(const iso_vocabulary *v) {
+  return v->prefix_count + v->suffix_count == 0
+             ? ISO_OK
+             : iso_fail(ISO_ERROR_UNSUPPORTED,
+                        "a second one behind one that adds ids to a text is not supported");
+}
+
 static iso_status push_affix(int32_t *affix, size_t *count, double id) {
   if (*count == ISO_MAX_AFFIX)
     return iso_fail(ISO_ERROR_UNSUPPORTED, "more than %d ids around a text", ISO_MAX_AFFIX);
@@ -43,7 +52,7 @@ static iso_status read_template(const cJSON *section, iso_vocabulary *v) {
   const cJSON *single;
   ISO_TRY(iso_json_get_array(section, "single", &single));
   bool after_text = false;
-  v->prefix_count = v->suffix_count = 0;
+  ISO_TRY(check_first(v));
   for (const cJSON *item = single->child; item; item = item->next) {
     const cJSON *sequence = NULL, *special = NULL;
     ISO_TRY(iso_json_get_optional_object(item, "Sequence", &sequence));
@@ -73,7 +82,7 @@ static iso_status push_pair(const cJSON *section, const char *key, int32_t *affi
 }
 
 static iso_status read_bert(const cJSON *section, iso_vocabulary *v) {
-  v->prefix_count = v->suffix_count = 0;
+  ISO_TRY(check_first(v));
   ISO_TRY(push_pair(section, "cls", v->prefix, &v->prefix_count));
   return push_pair(section, "sep", v->suffix, &v->suffix_count);
 }

@@ -296,6 +296,38 @@ static void test_json_refusals(void **state) {
   }
 }
 
+#define TEMPLATE(single, tokens)                                                                   \
+  "{\"type\":\"TemplateProcessing\",\"single\":[" single "],\"special_tokens\":{" tokens "}}"
+#define TEXT "{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}"
+#define AROUND(id)                                                                                 \
+  TEMPLATE("{\"SpecialToken\":{\"id\":\"x\",\"type_id\":0}}," TEXT,                                \
+           "\"x\":{\"id\":\"x\",\"ids\":[" id "]}")
+#define BERT "{\"type\":\"BertProcessing\",\"sep\":[\"a\",0],\"cls\":[\"b\",1]}"
+#define PROCESSORS(list)                                                                           \
+  "{\"post_processor\":{\"type\":\"Sequence\",\"processors\":[" list "]},\"decoder\":" BYTE_LEVEL  \
+  ",\"model\":" BPE("") "}"
+
+/* Of two that add ids the last used to count alone. Hugging Face fails, or adds more than both. */
+static void test_several_post_processors(void **state) {
+  (void)state;
+  static const char *const refused[] = {PROCESSORS(AROUND("1") "," AROUND("2")),
+                                        PROCESSORS(BERT "," AROUND("2")),
+                                        PROCESSORS(AROUND("1") "," BYTE_LEVEL "," BERT)};
+  static const char *const taken[] = {PROCESSORS(BYTE_LEVEL "," AROUND("1") "," BYTE_LEVEL),
+                                      PROCESSORS(TEMPLATE(TEXT, "") "," AROUND("1"))};
+  iso_tokenizer *t;
+  for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+    assert_refused(from_json(refused[i], &t), ISO_ERROR_UNSUPPORTED, "a second one behind");
+  for (size_t i = 0; i < sizeof taken / sizeof *taken; i++) {
+    CHECK(from_json(taken[i], &t));
+    iso_ids ids = encode(t, "ab", 2, ISO_TOKENIZE_ADD_SPECIAL);
+    assert_int_equal(ids.length, 2);
+    assert_int_equal(ids.data[0], 1);
+    free(ids.data);
+    iso_tokenizer_destroy(t);
+  }
+}
+
 static void test_unknown_characters(void **state) {
   (void)state;
   /* Hugging Face drops what a BPE without an unknown token cannot write, and a unigram model
@@ -517,6 +549,7 @@ int main(void) {
       cmocka_unit_test(test_threads),
       cmocka_unit_test(test_too_long),
       cmocka_unit_test(test_json_refusals),
+      cmocka_unit_test(test_several_post_processors),
       cmocka_unit_test(test_unknown_characters),
       cmocka_unit_test(test_folder),
       cmocka_unit_test(test_charsmap_keeps_code_points_whole),
