@@ -77,6 +77,7 @@ static iso_value file_weight(iso_model_builder *builder, const char *base, const
   format_name(name, sizeof name, base, suffix, layer);
   const iso_file_tensor *tensor = iso_model_find_tensor(builder->model, name);
   if (!tensor) {
+    builder->n_missing++;
     fail(builder, iso_fail(ISO_ERROR_CORRUPT_DATA, "the model has no tensor %s", name));
     return ISO_NO_VALUE;
   }

@@ -14,6 +14,7 @@ struct iso_model_builder {
   iso_graph *graph;
   iso_status status; /* first failure outside the graph; its sentence is in `message` */
   char message[256];
+  int32_t n_missing; /* tensors that the file does not have */
   iso_value token_ids, positions, kv_slots, block_table;
   iso_value query_start, query_length, context_length, logit_rows;
   iso_value adapters; /* ISO_NO_VALUE without any */

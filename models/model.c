@@ -209,7 +209,10 @@ iso_status iso_model_build_graph(const iso_model *model, const iso_model_graph_o
   iso_status status = iso_graph_finish(graph);
   /* A missing tensor is the cause of whatever the graph then complains of. */
   if (builder.status != ISO_OK)
-    status = iso_fail(builder.status, "%s", builder.message);
+    status = builder.n_missing > 1
+                 ? iso_fail(builder.status, "%s; %d tensors of its architecture are missing in all",
+                            builder.message, builder.n_missing)
+                 : iso_fail(builder.status, "%s", builder.message);
   if (status == ISO_OK)
     status = iso_model_check_all_read(model, graph);
   if (status != ISO_OK) {

@@ -1,6 +1,7 @@
 #include "tools/json_output.h"
 #include "tools/tool.h"
 
+#include <isomer/graph.h>
 #include <isomer/ops.h>
 
 #include <stdio.h>
@@ -109,8 +110,27 @@ static void print_text(const iso_options *options, const iso_model *model,
     print_tensors(model);
 }
 
+/* Whether the model can be run, as far as headers tell: its tensors are those of its architecture.
+ */
+static iso_status check_tensors(const iso_model *model) {
+  enum { PAGE = 64 }; /* a graph of one page is enough to look for weights */
+  const iso_model_graph_options options = {.max_tokens = 1,
+                                           .max_sequences = 1,
+                                           .max_logit_rows = 1,
+                                           .n_pages = 1,
+                                           .page_size = PAGE,
+                                           .max_context = PAGE,
+                                           .kv_scheme = ISO_SCHEME_F32,
+                                           .activation = ISO_SCHEME_F32};
+  iso_graph *graph;
+  ISO_TRY(iso_model_build_graph(model, &options, &graph));
+  iso_graph_destroy(graph);
+  return ISO_OK;
+}
+
+/* `problem`: why the model cannot be run; NULL: it can. */
 static iso_status print_json(const iso_options *options, const iso_model *model,
-                             const memory_need *need) {
+                             const memory_need *need, const char *problem) {
   const iso_model_config *config = iso_model_get_config(model);
   const struct {
     const char *name;
@@ -134,6 +154,10 @@ static iso_status print_json(const iso_options *options, const iso_model *model,
   for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
     cJSON_AddNumberToObject(root, numbers[i].name, numbers[i].value);
   cJSON_AddBoolToObject(root, "tied_embeddings", config->tied_embeddings);
+  if (problem)
+    cJSON_AddStringToObject(root, "problem", problem);
+  else
+    cJSON_AddNullToObject(root, "problem");
   cJSON *tensors = options->tensors ? cJSON_AddArrayToObject(root, "tensors") : NULL;
   for (uint32_t i = 0; tensors && i < iso_model_tensor_count(model); i++) {
     iso_model_tensor tensor;
@@ -151,16 +175,24 @@ static iso_status print_json(const iso_options *options, const iso_model *model,
   return iso_json_output_print(root);
 }
 
+static iso_status inspect(const iso_options *options, const iso_model *model) {
+  memory_need need = {0};
+  char sentence[512];
+  ISO_TRY(measure(options, model, &need));
+  iso_status problem = check_tensors(model);
+  snprintf(sentence, sizeof sentence, "%s", iso_status_message());
+  if (options->json)
+    ISO_TRY(print_json(options, model, &need, problem == ISO_OK ? NULL : sentence));
+  else
+    print_text(options, model, &need);
+  return problem == ISO_OK ? ISO_OK : iso_fail(problem, "it cannot be run: %s", sentence);
+}
+
 iso_status iso_command_inspect(iso_options *options, int *out_exit) {
   (void)out_exit;
   iso_model *model;
   ISO_TRY(iso_tool_open_model(options, true, &model));
-  memory_need need;
-  iso_status status = measure(options, model, &need);
-  if (status == ISO_OK && options->json)
-    status = print_json(options, model, &need);
-  else if (status == ISO_OK)
-    print_text(options, model, &need);
+  iso_status status = inspect(options, model);
   iso_model_close(model);
   return status;
 }

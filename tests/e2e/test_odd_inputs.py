@@ -65,6 +65,19 @@ class OddInputs(unittest.TestCase):
         self.refused(run("inspect", ""), "model's path is empty")
         self.refused(run("inspect", "-m", ""), "model's path is empty")
 
+    def test_tensors_that_are_missing(self):
+        """All that is in a file is shown, and that it is not enough."""
+        path = os.path.join(self.folder, "missing.gguf")
+        with open(tiny_model(), "rb") as whole, open(path, "wb") as file:
+            file.write(whole.read().replace(b"blk.0.attn_q.weight", b"blk.0.attn_x.weight").replace(b"blk.1.ffn_up.", b"blk.1.ffn_xp."))
+        missing = "the model has no tensor blk.0.attn_q.weight; 2 tensors of its architecture are missing in all"
+        self.refused(run("run", path, "-p", "a"), missing)
+        done = run("inspect", path)
+        self.refused(done, "cannot be run: " + missing)
+        self.assertIn(b"Memory for 1 sequence", done.stdout)
+        self.assertEqual(json.loads(run("inspect", path, "--json").stdout)["problem"], missing)
+        self.assertIsNone(isomer.run_json("inspect", tiny_model())["problem"])
+
     def test_weights_that_are_no_numbers(self):
         """In place of text without sense and scores that are no scores."""
         path = os.path.join(self.folder, "nan.gguf")
