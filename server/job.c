@@ -453,6 +453,8 @@ static void go_on(iso_job *job) {
   free(job->body);
   job->root = NULL;
   job->body = NULL;
+  if (job->exchange)
+    iso_http_body_freed(job->exchange);
   free_if_over(job);
 }
 

@@ -56,6 +56,8 @@ struct iso_http_connection {
 enum { INPUT_LIMIT = 64 << 10 };
 /* Bodies of the largest size that are held at a time. */
 enum { BODIES_AT_ONCE = 16 };
+/* Bodies up to here are taken however much others hold, or wait to send the rest of. */
+enum { SMALL_BODY = 64 << 10 };
 static const double LINGER_SECONDS = 5;
 
 static bool append(char **data, size_t *length, size_t *capacity, const char *bytes, size_t count,
@@ -101,7 +103,7 @@ static void exchange_free(iso_exchange *x) {
 static void end_exchange(iso_http_connection *c) {
   iso_exchange *x = c->exchange;
   c->exchange = NULL;
-  c->http->body_bytes -= x->body_length;
+  iso_http_body_freed(x);
   if (c->state == ANSWERING || x->status)
     c->http->handler.on_end(c->http->handler.context, x);
   if (c->state == ANSWERING)
@@ -128,6 +130,11 @@ static iso_exchange *begin_exchange(iso_http_connection *c) {
   snprintf(x->id, sizeof x->id, "%08x%08llx", (unsigned)(x->start * 1e3),
            (unsigned long long)++c->http->next_id);
   return x;
+}
+
+void iso_http_body_freed(iso_exchange *x) {
+  x->connection->http->body_bytes -= x->body_length;
+  x->body_length = 0;
 }
 
 const char *iso_http_header(const iso_exchange *x, const char *name) {
@@ -293,7 +300,8 @@ static int on_headers_complete(http_parser *parser) {
 static int on_body(http_parser *parser, const char *at, size_t length) {
   iso_http_connection *c = parser->data;
   iso_exchange *x = c->exchange;
-  if (c->http->body_bytes > BODIES_AT_ONCE * c->http->options.max_body)
+  if (x->body_length + length > SMALL_BODY &&
+      c->http->body_bytes > BODIES_AT_ONCE * c->http->options.max_body)
     return refuse(c, 503, "too many large requests at once");
   if (!append(&x->body, &x->body_length, &x->body_capacity, at, length, c->http->options.max_body))
     return refuse(c, 413, "the request's body is larger than --max-body allows");

@@ -93,6 +93,8 @@ int iso_http_connection_count(const iso_http *http);
 /* Exchanges whose request is complete and whose answer is not. */
 int iso_http_exchange_count(const iso_http *http);
 
+/* Whoever took the body has freed it: it no longer counts among those that are held at a time. */
+void iso_http_body_freed(iso_exchange *exchange);
 /* Value of a request header (case does not matter), or NULL. */
 const char *iso_http_header(const iso_exchange *exchange, const char *name);
 /* A header of the answer, before it starts. The value must hold no line breaks. */

@@ -28,8 +28,8 @@ LONG = {"prompt": "a", "max_tokens": 16000, "ignore_eos": True, "seed": 1}
 PATIENCE = 20.0
 
 
-def post_bytes(body):
-    text = json.dumps(body).encode()
+def post_bytes(body, padding=0):
+    text = json.dumps(body).encode() + b" " * padding
     return (b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
             b"Content-Length: %d\r\n\r\n%s" % (len(text), text))
 
@@ -371,6 +371,56 @@ class Abuse(unittest.TestCase):
         gone = self.server.socket()
         gone.sendall(post_bytes(big))
         gone.close()
+
+
+class Bodies(unittest.TestCase):
+    """Bodies of 1 MiB at most, and of 16 MiB together."""
+
+    def setUp(self):
+        self.server = Server("-c", "16384", "--max-sequences", "2", "--kv-memory", "80", "--max-body", "1", "-t", "1",
+                             "--access-log", "none")
+
+    def tearDown(self):
+        self.server.stop()
+
+    def test_bodies_that_never_end_keep_out_only_large_ones(self):
+        head = (b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                b"Content-Length: 1048576\r\n\r\n")
+        held = []
+
+        def hold(length):
+            held.append(self.server.socket())
+            held[-1].sendall(head + b" " * length)
+        for length in [1048575] * 16 + [100]:
+            hold(length)
+        small, large = b'{"prompt": "a"}', b'{"prompt": "a"}' + b" " * 200000
+
+        def ask(body):
+            try:
+                return self.server.request("POST", "/tokenize", body)[0]
+            except (BrokenPipeError, ConnectionResetError):
+                return 503  # refused before its end
+        end = time.monotonic() + 20
+        while ask(large) != 503:
+            self.assertLess(time.monotonic(), end, "the bodies were not read")
+            hold(1048575)  # in place of one that was refused, as the large one was read before all were
+        for _ in range(5):
+            self.assertEqual(ask(small), 200)
+        for connection in held:
+            connection.close()
+        while ask(large) != 200:
+            self.assertLess(time.monotonic(), end, "the bodies were not let go")
+
+    def test_bodies_count_until_they_are_read(self):
+        """Many large requests wait for the engine, which has copies of what they ask."""
+        waiting = [self.server.socket() for _ in range(24)]
+        for connection in waiting:
+            connection.sendall(post_bytes(dict(LONG, stream=True), 900000))
+        self.server.wait_for(lambda m: m["isomer_engine_running"] + m["isomer_engine_waiting"] == 24)
+        self.assertEqual(self.server.request("POST", "/tokenize", b'{"prompt": "a"}' + b" " * 900000)[0], 200)
+        for connection in waiting:
+            connection.close()
+        self.server.wait_until_idle()
 
 
 class SmallPool(unittest.TestCase):
