@@ -68,9 +68,15 @@ void iso_progress_bar_update(void *context, const char *stage, uint64_t done, ui
   iso_progress_format(text, sizeof text, bar->stage, done, total, time - bar->start);
   /* Back to the margin, the line, and nothing of a longer line before it. */
   fprintf(bar->stream, "\r%s\033[K", text);
-  if (done >= total) {
-    fputc('\n', bar->stream);
-    bar->stage[0] = 0;
-  }
+  if (done >= total)
+    iso_progress_bar_end(bar);
+  fflush(bar->stream);
+}
+
+void iso_progress_bar_end(iso_progress_bar *bar) {
+  if (bar->stage[0] == 0)
+    return;
+  bar->stage[0] = 0;
+  fputc('\n', bar->stream);
   fflush(bar->stream);
 }

@@ -18,6 +18,8 @@ typedef struct iso_progress_bar {
 void iso_progress_bar_begin(iso_progress_bar *bar, FILE *stream);
 /* An iso_progress_callback whose context is an iso_progress_bar. */
 void iso_progress_bar_update(void *bar, const char *stage, uint64_t done, uint64_t total);
+/* Ends the line of a bar that has not reached its end, so that other text begins one of its own. */
+void iso_progress_bar_end(iso_progress_bar *bar);
 
 /* The text of a bar: `seconds` since the stage began, at most `size` bytes with the NUL. */
 void iso_progress_format(char *text, size_t size, const char *stage, uint64_t done, uint64_t total,

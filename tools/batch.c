@@ -23,7 +23,8 @@ typedef struct ring_entry {
   batch *batch;
   iso_batch_line line;
   iso_request_id id;
-  char *result; /* ready to be written */
+  uint64_t n_bytes; /* of the line, and of blank ones before it */
+  char *result;     /* ready to be written */
 } ring_entry;
 
 struct batch {
@@ -40,7 +41,9 @@ struct batch {
   uint64_t n_prompt, n_output;
   bool is_at_end;
   iso_progress_bar bar;
-  uint64_t input_bytes;
+  /* Of the input, 0 where it is no file: from the first line to answer; of lines that were taken,
+   * and of those that are answered. */
+  uint64_t input_bytes, taken_bytes, answered_bytes;
 };
 
 static double now(void) {
@@ -53,6 +56,7 @@ static double now(void) {
 
 static iso_status finish_entry(ring_entry *entry, const char *error) {
   iso_status status = iso_batch_line_print(&entry->line, error, &entry->result);
+  entry->batch->answered_bytes += entry->n_bytes;
   entry->batch->n_failed += error != NULL;
   iso_batch_line_destroy(&entry->line);
   return status;
@@ -122,10 +126,16 @@ static iso_status read_line(batch *self) {
   return ISO_OK;
 }
 
+/* How far a file of requests has been read. */
+static uint64_t bytes_read(const batch *self) {
+  long at = self->input_bytes > 0 ? ftell(self->input) : -1;
+  return at >= 0 ? (uint64_t)at : self->taken_bytes;
+}
+
 /* Starts the line at hand; false when the engine's queue is full. */
 static iso_status start_line(batch *self, bool *out_started) {
   ring_entry *entry = &self->ring[self->next % RING];
-  *entry = (ring_entry){.batch = self};
+  *entry = (ring_entry){.batch = self, .n_bytes = bytes_read(self) - self->taken_bytes};
   *out_started = true;
   iso_status status =
       self->line_length > MAX_LINE
@@ -145,6 +155,7 @@ static iso_status start_line(batch *self, bool *out_started) {
     }
   }
   self->next++;
+  self->taken_bytes += entry->n_bytes;
   return status == ISO_OK ? ISO_OK : finish_entry(entry, iso_status_message());
 }
 
@@ -164,10 +175,13 @@ static iso_status fill_ring(batch *self) {
   return ISO_OK;
 }
 
-static void draw_progress(batch *self) {
-  long at = ftell(self->input);
-  if (at >= 0 && self->input_bytes > 0)
-    iso_progress_bar_update(&self->bar, "requests", (uint64_t)at, self->input_bytes);
+/* Of what is answered, not of what was read ahead. The bar's end is that of the run. */
+static void draw_progress(batch *self, bool is_over) {
+  uint64_t all = self->input_bytes, done = self->answered_bytes;
+  if (all > 0 && is_over)
+    iso_progress_bar_update(&self->bar, "requests", all, all);
+  else if (all > 0)
+    iso_progress_bar_update(&self->bar, "requests", done < all ? done : all - 1, all);
 }
 
 static iso_status run(batch *self) {
@@ -175,10 +189,12 @@ static iso_status run(batch *self) {
     bool is_busy;
     ISO_TRY(fill_ring(self));
     ISO_TRY(write_ready(self));
-    if (self->is_at_end && self->first == self->next)
+    if (self->is_at_end && self->first == self->next) {
+      draw_progress(self, true);
       return ISO_OK;
+    }
     ISO_TRY(iso_engine_step(self->engine, &is_busy));
-    draw_progress(self);
+    draw_progress(self, false);
   }
   return write_ready(self);
 }
@@ -296,6 +312,9 @@ static iso_status open_files(batch *self) {
   if (options->output && strcmp(options->output, "-") != 0)
     ISO_TRY(open_output(self, options->output));
   self->first = self->next = self->n_kept;
+  uint64_t kept = bytes_read(self);
+  self->input_bytes -= kept < self->input_bytes ? kept : self->input_bytes;
+  self->taken_bytes = kept;
   return ISO_OK;
 }
 
@@ -332,6 +351,7 @@ static iso_status run_and_report(batch *self) {
   double start = now();
   iso_status status = run(self);
   double seconds = now() - start;
+  iso_progress_bar_end(&self->bar);
   if (status == ISO_OK)
     print_summary(self, seconds);
   if (status == ISO_OK && self->options->verbose)

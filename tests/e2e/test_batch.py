@@ -3,6 +3,8 @@
 import json
 import os
 import pathlib
+import pty
+import re
 import resource
 import signal
 import subprocess
@@ -171,6 +173,44 @@ class Batch(unittest.TestCase):
         for index, line in enumerate(output.read_text().splitlines(keepends=True)):
             self.assertTrue(line.endswith("\n"))
             self.assertEqual(json.loads(line)["index"], index)
+
+    def on_a_terminal(self, lines, *options, interrupt_at=None):
+        """What a terminal shows of a run, whose answers are dropped; and its exit code."""
+        source = self.work / "in.jsonl"
+        source.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        ours, theirs = pty.openpty()
+        process = subprocess.Popen([isomer.BINARY, "batch", self.model, source, *self.OPTIONS, *options], stdin=subprocess.DEVNULL,
+                                   stdout=subprocess.DEVNULL, stderr=theirs)
+        os.close(theirs)
+        shown = b""
+        while True:
+            try:
+                part = os.read(ours, 65536)
+            except OSError:  # the last one has closed it
+                break
+            shown += part
+            if interrupt_at and interrupt_at in shown:
+                process.send_signal(signal.SIGINT)
+                interrupt_at = None
+        os.close(ours)
+        return shown.decode().replace("\r\n", "\n"), process.wait(60)
+
+    def test_progress(self):
+        """The bar is of requests that are answered, not of those that were read; its end comes once."""
+        lines = [{"prompt": f"{i}", "ignore_end": True, "max_tokens": 40} for i in range(300)]
+        shown, code = self.on_a_terminal(lines, "--max-sequences", "4")
+        self.assertEqual(code, 0)
+        shares = [int(share) for share in re.findall(r"requests \[[#.]*\] +(\d+)%", shown)]
+        self.assertLess(shares[0], 50, shown)
+        self.assertEqual(shares, sorted(shares))
+        self.assertEqual(shares.count(100), 1, shown)
+        self.assertRegex(shown, r"100%[^\n]*\n300 requests, 0 failed; .* output tokens/s\n$")
+
+    def test_an_interrupted_bar_ends_its_line(self):
+        lines = [{"prompt": f"{i}", "ignore_end": True, "max_tokens": 400} for i in range(300)]
+        shown, code = self.on_a_terminal(lines, "--max-sequences", "1", interrupt_at=b"requests [")
+        self.assertEqual(code, 1)
+        self.assertRegex(shown, r"requests \[[^\n]*\n\d+ requests, 0 failed; .*\n$")
 
     def test_usage(self):
         isomer.run("batch", self.model, code=2)
