@@ -179,6 +179,8 @@ static void on_signal(evutil_socket_t number, short what, void *context) {
   static const struct timeval tick = {.tv_usec = 20000};
   iso_server *server = context;
   (void)number, (void)what;
+  if (!server->engine)
+    iso_log(ISO_LOG_NOTICE, "stopping: the model is not loaded yet");
   if (server->draining || !server->engine) {
     event_base_loopbreak(server->base);
     return;
@@ -245,7 +247,7 @@ static iso_status serve(iso_server *server, iso_server_load load_function, void 
     event_base_dispatch(server->base);
     /* A signal while loading: nothing is held that the end of the process does not free. */
     if (!server->engine && server->load_status == ISO_OK)
-      _Exit(1);
+      _Exit(0);
     pthread_join(loading.thread, NULL);
     if (server->load_status != ISO_OK)
       status = iso_fail(server->load_status, "%s",

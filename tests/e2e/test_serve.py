@@ -602,6 +602,22 @@ class Life(unittest.TestCase):
                 self.assertEqual("Retry-After" in headers, status == 429)
             server.wait_until_idle()
 
+    def test_a_stop_while_loading_is_a_stop(self):
+        def caught(server):
+            """Whether the server looks after SIGTERM by now."""
+            status = pathlib.Path(f"/proc/{server.process.pid}/status").read_text()
+            return int(re.search(r"SigCgt:\s*(\w+)", status)[1], 16) >> signal.SIGTERM - 1 & 1
+        n_stopped = 0
+        for _ in range(200):  # until twice the model was not there yet
+            server = Server(wait=False)
+            while not caught(server):
+                time.sleep(0.0002)
+            server.stop()
+            n_stopped += "not loaded yet" in "".join(server.lines)
+            if n_stopped == 2:
+                break
+        self.assertEqual(n_stopped, 2)
+
     def test_interrupt_is_a_stop_too(self):
         server = Server("-c", "4096", "-t", "1")
         events = server.stream(COMPLETIONS, {"prompt": "a", "max_tokens": 800, "ignore_eos": True, "stream": True})
