@@ -69,14 +69,19 @@ iso_status iso_kv_budget_pages(const iso_kv_budget *budget, const iso_model *mod
   if (budget->bytes == 0)
     ISO_TRY(pages_by_share(budget, model, options, devices, (double)page_bytes, &pages));
   int32_t full = (options->context + options->page_size - 1) / options->page_size;
-  if (pages < full)
+  if (pages >= 1 && pages < full)
     return iso_fail(ISO_ERROR_OUT_OF_MEMORY,
                     "the key-value cache of one context of %d tokens needs %.1f MB; there is room "
                     "for %.1f MB, which a context of %.0f tokens would fit: lower the context or "
                     "the cache type, or give the cache more memory",
                     options->context, (double)page_bytes * full / 1e6,
-                    (double)page_bytes * pages / 1e6,
-                    pages < 1 ? 0.0 : (double)(int64_t)pages * options->page_size);
+                    (double)page_bytes * pages / 1e6, (double)(int64_t)pages * options->page_size);
+  if (pages < full)
+    return iso_fail(ISO_ERROR_OUT_OF_MEMORY,
+                    "the key-value cache of one context of %d tokens needs %.1f MB; there is room "
+                    "for %.1f MB, less than a page of %d tokens takes: give the cache more memory",
+                    options->context, (double)page_bytes * full / 1e6,
+                    (double)page_bytes * pages / 1e6, options->page_size);
   *out_pages = pages < options->n_pages ? (int32_t)pages : options->n_pages;
   return ISO_OK;
 }

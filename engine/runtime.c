@@ -195,23 +195,35 @@ static iso_status load(iso_runtime *runtime) {
                                                : status;
 }
 
-/* After an out-of-memory failure: what a smaller context would cost. */
+/* Tokens of cache that the memory left by the weights would hold; 0: none. */
+static int64_t tokens_that_fit(const iso_runtime *runtime) {
+  const iso_kv_budget most = {.share = 0.9f};
+  iso_runtime_options least = runtime->options;
+  int32_t n_pages;
+  least.context = 1;
+  least.n_pages = INT32_MAX;
+  return iso_kv_budget_pages(&most, runtime->model, &least, &runtime->devices, &n_pages) == ISO_OK
+             ? (int64_t)n_pages * least.page_size
+             : 0;
+}
+
+/* After an out-of-memory failure: what the cache costs, and what would fit. */
 static iso_status advise_memory(const iso_runtime *runtime, iso_status status) {
-  uint64_t state_bytes = 0;
-  for (uint32_t i = 0; i < runtime->plan->n_states; i++) {
-    const iso_value_info *info =
-        iso_graph_get_value(runtime->graph, runtime->plan->states[i].value);
-    uint64_t bytes;
-    if (iso_shape_bytes(&info->shape, info->scheme, &bytes) == ISO_OK)
-      state_bytes += bytes;
-  }
   const iso_runtime_options *options = &runtime->options;
-  double per_token = (double)state_bytes / ((double)options->n_pages * options->page_size);
+  char sentence[512], fits[64] = "";
+  snprintf(sentence, sizeof sentence, "%s", iso_status_message());
+  uint64_t page_bytes = 0;
+  ISO_TRY(iso_kv_page_bytes(runtime->model, options, &page_bytes));
+  int64_t tokens = (int64_t)options->n_pages * options->page_size, most = tokens_that_fit(runtime);
+  if (most == 0)
+    return iso_fail(status, "%s; the weights leave no room for a cache", sentence);
+  if (most < tokens)
+    snprintf(fits, sizeof fits, ", and about %lld would fit", (long long)most);
   return iso_fail(status,
-                  "%s; the cache takes %.1f KB a token, %.0f MB for this context of %d: "
-                  "lower -c or the cache type",
-                  iso_status_message(), per_token / 1e3, (double)state_bytes / 1e6,
-                  options->context);
+                  "%s; the cache takes %.1f KB a token, %.0f MB for %lld tokens%s: lower the "
+                  "context (-c), the cache's memory or its type",
+                  sentence, (double)page_bytes / options->page_size / 1e3,
+                  (double)page_bytes * options->n_pages / 1e6, (long long)tokens, fits);
 }
 
 static void *input_of(const iso_runtime *runtime, const char *name) {

@@ -502,6 +502,16 @@ static void test_pool_too_small_says_what_fits(void **state) {
   assert_int_equal(iso_engine_create(model, &options, &engine), ISO_ERROR_OUT_OF_MEMORY);
   assert_non_null(strstr(iso_status_message(), "needs"));
   assert_non_null(strstr(iso_status_message(), "would fit"));
+  options.kv_memory_bytes = 10000;
+  assert_int_equal(iso_engine_create(model, &options, &engine), ISO_ERROR_OUT_OF_MEMORY);
+  assert_non_null(strstr(iso_status_message(), "less than a page of 16 tokens"));
+  options.kv_memory_bytes = UINT64_C(1) << 42; /* more than there is */
+  options.runtime.max_sequences = 1 << 20;
+  options.runtime.max_tokens = 64;
+  assert_int_equal(iso_engine_create(model, &options, &engine), ISO_ERROR_OUT_OF_MEMORY);
+  assert_non_null(strstr(iso_status_message(), "free, and"));
+  assert_non_null(strstr(iso_status_message(), "would fit: lower the context"));
+  options.runtime.max_sequences = 8;
   options.kv_memory_bytes = 1 << 20;
   CHECK(iso_engine_create(model, &options, &engine));
   assert_int_equal(stats_of(engine).n_pages, (1 << 20) / (2 * 3 * 2 * 16 * 32 * 4));
