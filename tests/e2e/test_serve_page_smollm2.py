@@ -2,7 +2,9 @@
 """The chat page in a real browser, without a window.   test_serve_page_smollm2.py PATH_TO_ISOMER
 
 ISOMER_TEST_SCREENSHOTS names a folder for pictures of it."""
+import json
 import os
+import re
 import shutil
 import sys
 import time
@@ -92,6 +94,11 @@ class Page(unittest.TestCase):
         self.one("#settings button.main").click()
         self.until(lambda: not self.one("#settings").is_displayed())
 
+    def brightness(self, selector, what):
+        """Of a colour of an element, 0 to 1."""
+        red, green, blue = map(float, re.findall(r"[\d.]+", self.one(selector).value_of_css_property(what))[:3])
+        return (0.3 * red + 0.6 * green + 0.1 * blue) / 255
+
     def picture(self, name):
         if PICTURES:
             self.browser.save_screenshot(f"{PICTURES}/{name}.png")
@@ -107,9 +114,13 @@ class Page(unittest.TestCase):
         self.ask("Why?")
         self.answered()
         self.assertEqual(len(self.all(".message")), 4)
-        self.picture("light")
-        self.dark(True)
-        self.picture("dark")
+        for name, is_dark in (("light", False), ("dark", True)):
+            self.dark(is_dark)
+            self.picture(name)
+            for selector in ("body", "#side", "#prompt", "#settings-open", ".message.user .text"):
+                paper, ink = self.brightness(selector, "background-color"), self.brightness(selector, "color")
+                self.assertEqual(paper < ink, is_dark, selector)
+                self.assertGreater(abs(paper - ink), 0.5, selector)
         self.browser.get(self.server.url)  # the conversation is still there
         self.assertEqual(len(self.all("#chats li")), 1)
         self.one("#chats button").click()
@@ -118,6 +129,22 @@ class Page(unittest.TestCase):
         self.assertEqual(self.all(".message"), [])
         self.one("#chats .drop").click()
         self.assertEqual(self.all("#chats li"), [])
+
+    def test_settings_are_what_is_asked_for_and_stay(self):
+        values = {"temperature": "0.35", "top_p": "0.8", "top_k": "7", "min_p": "0.02", "repetition_penalty": "1.2",
+                  "max_tokens": "3", "seed": "11", "system": "You are brief."}
+        self.set(**values)
+        self.browser.get(self.server.url)  # kept between visits
+        self.browser.execute_script("const plain = window.fetch; window.asked = []; window.fetch = (to, how) => "
+                                    "{ if (how && how.body) window.asked.push(how.body); return plain(to, how); };")
+        self.ask("Hello")
+        self.answered()
+        self.assertIn("3 tokens", self.one(".message.assistant .note").text)
+        asked, = (json.loads(body) for body in self.browser.execute_script("return window.asked"))
+        for name, value in values.items():
+            if name != "system":
+                self.assertEqual(asked[name], float(value), name)
+        self.assertEqual(asked["messages"], [{"role": "system", "content": values["system"]}, {"role": "user", "content": "Hello"}])
 
     def test_stop(self):
         self.ask("Write a very long story about a fox.")
