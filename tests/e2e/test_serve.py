@@ -510,6 +510,43 @@ class Life(unittest.TestCase):
             self.assertEqual(done.returncode, 2)
             self.assertIn("key itself", done.stderr)
 
+    def test_options_of_the_engine_reach_it(self):
+        """Each shows in what the server says of itself, and none in what it answers."""
+        bodies = [{"prompt": f"{n} " * (5 + n), "max_tokens": 160, "temperature": 0, "ignore_eos": True} for n in range(8)]
+
+        def ask(*options):
+            with Server("-c", "256", "-t", "1", *options) as server:
+                answers = [None] * len(bodies)
+
+                def post(n):
+                    answers[n] = server.post(COMPLETIONS, bodies[n])["choices"][0]["text"]
+                threads = [threading.Thread(target=post, args=(n,)) for n in range(len(bodies))]
+                for thread in threads:
+                    thread.start()
+                for thread in threads:
+                    thread.join()
+                return answers, json.loads(server.get("/info")), server.wait_until_idle()
+        with tempfile.TemporaryDirectory(prefix="isomer-test-") as folder:
+            isomer.run("quantize", tiny_model(), folder + "/draft.gguf", "--scheme", "q8_0")  # a quarter of the bytes
+            plain, info, _ = ask()
+            self.assertEqual((info["page_size"], info["batching"], info["max_concurrent_requests"], info["max_queue"], info["prefix_cache"]),
+                             (64, "continuous", 64, 1024, True))
+            little = ("--page-size", "16", "--kv-memory", "1", "--batching", "static", "--max-queue", "77", "--max-sequences", "8",
+                      "--no-prefix-cache", "-b", "40")
+            answers, info, metrics = ask(*little)
+            self.assertEqual(answers, plain)
+            self.assertEqual([info[name] for name in ("page_size", "batching", "max_concurrent_requests", "max_queue", "prefix_cache",
+                                                      "max_batch_tokens")], [16, "static", 8, 77, False, 40])
+            self.assertEqual(info["kv_pages"], 2**20 // (16 * 2048))
+            self.assertGreater(metrics["isomer_engine_preempted_total"], 0)
+            self.assertEqual(metrics["isomer_engine_swapped_pages_total"], 0)
+            answers, _, metrics = ask(*little, "--swap-memory", "4")
+            self.assertEqual(answers, plain)
+            self.assertGreater(metrics["isomer_engine_swapped_pages_total"], 0)
+            answers, _, metrics = ask("--speculation", "draft", "--draft-model", folder + "/draft.gguf", "--max-sequences", "1")
+            self.assertEqual(answers, plain)
+            self.assertGreater(metrics["isomer_engine_accepted_total"], 100)
+
     def test_port_taken_is_said_before_loading(self):
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", 0))
