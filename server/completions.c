@@ -168,6 +168,8 @@ static void write_result(iso_job *job, iso_json_writer *w) {
   iso_json_begin(w, "choices", '[');
   for (int i = 0; i < job->n_answers; i++) {
     iso_answer *answer = &job->answers[i];
+    if (!answer->ended)
+      continue;
     iso_json_begin(w, NULL, '{');
     iso_json_int(w, "index", i);
     iso_write_answer_text(job, answer, "text", w);

@@ -29,7 +29,8 @@ static void write_texts(iso_job *job, iso_json_writer *w) {
   iso_json_begin(w, NULL, '{');
   iso_json_begin(w, "text", '[');
   for (int i = 0; i < job->n_answers; i++)
-    iso_write_answer_text(job, &job->answers[i], NULL, w);
+    if (job->answers[i].ended)
+      iso_write_answer_text(job, &job->answers[i], NULL, w);
   iso_json_end(w, ']');
   iso_json_end(w, '}');
 }

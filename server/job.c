@@ -296,6 +296,52 @@ static bool take_answer_event(iso_job *job, iso_event_letter *letter) {
   return true;
 }
 
+/* ---- Prompts to the engine ---- */
+
+/* The longest prompt goes first: where it has room, all have. */
+static int submitted_as(const iso_job *job, int number) {
+  return number == 0 ? job->longest : number <= job->longest ? number - 1 : number;
+}
+
+static iso_status submit_part(iso_job *job, int index) {
+  iso_request request = job->request;
+  iso_part *part = &job->parts[index];
+  request.prompt = job->prompts[index].ids;
+  request.n_prompt = job->prompts[index].count;
+  request.adapter = job->adapter;
+  request.on_event = on_event;
+  request.context = part;
+  if (request.timeout_us > 0) { /* of all prompts together */
+    double left = job->server->options.request_seconds - (iso_http_now() - job->exchange->start);
+    request.timeout_us = left > 1e-6 ? (uint64_t)(left * 1e6) : 1;
+  }
+  iso_status status = iso_engine_submit(job->server->engine, &request, &part->id);
+  if (status != ISO_OK)
+    part->id = 0;
+  return status;
+}
+
+/* Twice as many prompts as can run are with the engine at a time, so that one request with many
+ * does not fill the queue, nor come with all of them before requests that others make meanwhile.
+ * Where the queue is full, the next goes there when one of this job's is done. */
+static bool submit_more(iso_job *job, iso_api_error *refusal) {
+  int most = 2 * iso_engine_get_options(job->server->engine)->runtime.max_sequences;
+  while (job->n_submitted < job->n_prompts && job->n_open < most) {
+    iso_status status = submit_part(job, submitted_as(job, job->n_submitted));
+    if (status == ISO_ERROR_BUSY && job->n_open > 0)
+      return true;
+    if (status != ISO_OK) {
+      iso_refuse_status(refusal, job->server, status, NULL);
+      if (status == ISO_ERROR_LIMIT) /* too long for the context */
+        snprintf(refusal->param, sizeof refusal->param, "%s", iso_job_prompt_name(job));
+      return false;
+    }
+    job->n_submitted++;
+    job->n_open++;
+  }
+  return true;
+}
+
 static void take_done(iso_job *job, iso_part *part, const iso_event *event) {
   iso_usage *sum = &job->usage;
   part->done = true;
@@ -324,6 +370,10 @@ static void take_done(iso_job *job, iso_part *part, const iso_event *event) {
     fail(job, &refusal);
   } else if (job->request.embed && !part->embedding) {
     fail_out_of_memory(job);
+  } else if (job->n_submitted < job->n_prompts) {
+    iso_api_error refusal;
+    if (!submit_more(job, &refusal))
+      fail(job, &refusal);
   } else if (job->n_open == 0) {
     complete(job);
   }
@@ -411,25 +461,10 @@ static bool make_parts(iso_job *job, iso_api_error *refusal) {
 static bool submit(iso_job *job, iso_api_error *refusal) {
   if (!make_parts(job, refusal))
     return false;
-  for (int i = 0; i < job->n_prompts; i++) {
-    iso_request request = job->request;
-    iso_part *part = &job->parts[i];
-    request.prompt = job->prompts[i].ids;
-    request.n_prompt = job->prompts[i].count;
-    request.adapter = job->adapter;
-    request.on_event = on_event;
-    request.context = part;
-    iso_status status = iso_engine_submit(job->server->engine, &request, &part->id);
-    if (status != ISO_OK) {
-      part->id = 0;
-      iso_refuse_status(refusal, job->server, status, NULL);
-      if (status == ISO_ERROR_LIMIT) /* too long for the context */
-        snprintf(refusal->param, sizeof refusal->param, "%s", iso_job_prompt_name(job));
-      return false;
-    }
-    job->n_open++;
-  }
-  return true;
+  for (int i = 1; i < job->n_prompts; i++)
+    if (job->prompts[i].count > job->prompts[job->longest].count)
+      job->longest = i;
+  return submit_more(job, refusal);
 }
 
 static void go_on(iso_job *job) {

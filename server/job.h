@@ -46,7 +46,8 @@ typedef struct iso_prompt {
 typedef struct iso_answer {
   int index;                      /* in the answer as a whole: prompt * n + choice */
   iso_event_letter *first, *last; /* its events, unless they were streamed and dropped */
-  bool begun, ended;
+  bool begun;
+  bool ended; /* a search may end with fewer answers than were asked for: others never do */
   double last_token; /* iso_http_now() of the latest */
   iso_stop_reason reason;
   const char *stop; /* with ISO_STOP_STRING; belongs to the CHOICE event */
@@ -97,7 +98,9 @@ struct iso_job {
   iso_part *parts; /* n_prompts */
   iso_answer *answers;
   int n_answers; /* n_prompts * n */
-  int n_open;    /* parts submitted and not done */
+  int n_submitted;
+  int n_open;  /* parts submitted and not done */
+  int longest; /* prompt */
   iso_usage usage;
   char id[64];
   time_t created;

@@ -207,7 +207,7 @@ bool iso_job_add_ids(iso_job *job, int32_t *ids, size_t count, bool keep_text,
                     "'%s' has a text of %zu tokens", iso_job_prompt_name(job), count);
   else if (job->n_prompts >= MAX_PROMPTS || (job->n_prompts + 1) * n > MAX_ANSWERS)
     ok =
-        iso_refuse(refusal, 400, "prompt", "invalid_value",
+        iso_refuse(refusal, 400, iso_job_prompt_name(job), "invalid_value",
                    "more than %d prompts, or %d answers, in one request", MAX_PROMPTS, MAX_ANSWERS);
   iso_prompt *grown =
       ok ? realloc(job->prompts, (size_t)(job->n_prompts + 1) * sizeof *grown) : NULL;

@@ -407,6 +407,47 @@ class Answers(unittest.TestCase):
             self.assertEqual((status, error_of(text)["code"]), (413, "body_too_large"), path)
         self.assertLess(self.server.memory("VmHWM") - before, 3 * one)
 
+    def test_fewer_beams_than_asked_for(self):
+        """Where nothing but the end may come there is one answer, streamed or not."""
+        end = next(i for i in range(256, 320) if self.server.post("/detokenize", {"tokens": [i]})["prompt"] == "<|im_end|>")
+        body = {"prompt": "a", "use_beam_search": True, "beam_width": 3, "n": 3, "max_tokens": 5,
+                "logit_bias": {str(i): -100 for i in range(320) if i != end}}
+        whole = self.server.post(COMPLETIONS, body)["choices"]
+        self.assertEqual([(c["index"], c["text"], c["finish_reason"]) for c in whole], [(0, "", "stop")])
+        events = list(self.server.stream(COMPLETIONS, {**body, "stream": True}))
+        self.assertEqual([e["choices"][0]["index"] for e in events if e["choices"][0]["finish_reason"]], [0])
+        body["messages"] = [{"role": "user", "content": body.pop("prompt")}]
+        self.assertEqual(len(self.server.post(CHAT, body)["choices"]), 1)
+
+    def test_many_prompts(self):
+        """As many as OpenAI takes, whatever the queue holds; and who asks meanwhile does not come behind them all."""
+        with Server("-c", "256", "-t", "1", "--max-sequences", "2", "--max-queue", "6", "--no-prefix-cache") as server:
+            texts = [f"text {n % 7}" for n in range(2048)]
+            rows = server.post("/v1/embeddings", {"input": texts})["data"]
+            self.assertEqual([row["index"] for row in rows], list(range(2048)))
+            for n in (0, 6, 2047):
+                self.assertEqual(rows[n]["embedding"], server.post("/v1/embeddings", {"input": texts[n]})["data"][0]["embedding"])
+            refused = server.metrics()["isomer_engine_requests_total"]
+            error = server.post(COMPLETIONS, {"prompt": ["a"] * 100 + ["a" * 300], "max_tokens": 1}, 400)["error"]
+            self.assertEqual((error["code"], error["param"]), ("context_length_exceeded", "prompt"))
+            self.assertEqual(server.metrics()["isomer_engine_requests_total"], refused)  # before any was begun
+            answers = []
+            many = {"prompt": texts[:300], "max_tokens": 100, "ignore_eos": True, "stream": True}
+            thread = threading.Thread(target=lambda: answers.extend(server.stream(COMPLETIONS, many)))
+            thread.start()
+            server.wait_for(lambda m: m["isomer_engine_running"] > 0)
+            server.post(COMPLETIONS, {"prompt": "b", "max_tokens": 1})
+            self.assertTrue(thread.is_alive())
+            self.assertLess(server.metrics()["isomer_engine_waiting"], 6)
+            thread.join()
+            ends = [e["choices"][0]["index"] for e in answers if e["choices"][0]["finish_reason"]]
+            self.assertEqual(sorted(ends), list(range(300)))
+        with Server("-c", "16384", "-t", "1", "--max-sequences", "1", "--request-timeout", "1") as server:
+            start = time.monotonic()
+            error = server.post(COMPLETIONS, {"prompt": ["a"] * 2000, "max_tokens": 500, "ignore_eos": True}, 504)["error"]
+            self.assertEqual(error["code"], "timeout")
+            self.assertLess(time.monotonic() - start, 20)  # it is of all together
+
     def test_embeddings(self):
         answer = self.server.post("/v1/embeddings", {"input": ["abc", "abc", "xyz"]})
         vectors = [row["embedding"] for row in answer["data"]]

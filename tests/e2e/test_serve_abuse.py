@@ -413,10 +413,12 @@ class Bodies(unittest.TestCase):
 
     def test_bodies_count_until_they_are_read(self):
         """Many large requests wait for the engine, which has copies of what they ask."""
-        waiting = [self.server.socket() for _ in range(24)]
-        for connection in waiting:
-            connection.sendall(post_bytes(dict(LONG, stream=True), 900000))
-        self.server.wait_for(lambda m: m["isomer_engine_running"] + m["isomer_engine_waiting"] == 24)
+        waiting = []
+        for number in range(1, 25):
+            waiting.append(self.server.socket())
+            waiting[-1].sendall(post_bytes(dict(LONG, stream=True), 900000))
+            self.server.wait_for(lambda m: m["isomer_engine_running"] + m["isomer_engine_waiting"] +
+                                 m["isomer_engine_requests_total"] == number)
         self.assertEqual(self.server.request("POST", "/tokenize", b'{"prompt": "a"}' + b" " * 900000)[0], 200)
         for connection in waiting:
             connection.close()
