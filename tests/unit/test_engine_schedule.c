@@ -87,6 +87,54 @@ static void test_few_pages(void **state) {
   run_together(&options, 32, 40, &stats);
 }
 
+/* One that starts leaves room for those at work to grow into: else it would be preempted as soon as
+ * they do. */
+static void test_room_to_grow(void **state) {
+  (void)state;
+  iso_engine_options options = case_options();
+  options.runtime.n_pages = 8;
+  options.no_prefix_cache = true;
+  iso_engine *engine = make_engine(model, &options);
+  int32_t prompt[CASE_CONTEXT];
+  fill_prompt(prompt, 64, 1);
+  memset(out, 0, sizeof out);
+  submit(engine, case_request(prompt, 60, 20), &out[0]); /* four pages, then five */
+  submit(engine, case_request(prompt, 64, 10), &out[1]); /* of the four that are left */
+  run_all(engine);
+  for (int i = 0; i < 2; i++) {
+    assert_int_equal(out[i].status, ISO_OK);
+    assert_int_equal(out[i].usage.n_preempted, 0);
+  }
+  assert_idle(engine);
+  iso_engine_destroy(engine);
+}
+
+/* What takes less time: copies of pages, there and back, or the rows once more. */
+static void test_preemption_takes_the_cheaper_way(void **state) {
+  (void)state;
+  enum { N = 10 };
+  run_alone(N, 40);
+  for (int is_dear = 0; is_dear < 2; is_dear++) {
+    iso_engine_options options = case_options();
+    options.runtime.n_pages = 8;
+    options.swap_memory_bytes = 16 << 20;
+    iso_engine *engine = make_engine(model, &options);
+    engine->swap.us_per_page = is_dear ? 1e12 : 1e-12;
+    int32_t prompt[CASE_CONTEXT];
+    memset(out, 0, sizeof out);
+    for (int i = 0; i < N; i++)
+      submit(engine, make_request(i, prompt, 40), &out[i]);
+    run_all(engine);
+    for (int i = 0; i < N; i++)
+      assert_same_tokens(&out[i], 0, &alone[i], 0);
+    iso_engine_stats stats = stats_of(engine);
+    assert_true(stats.n_preempted > 0);
+    assert_true(is_dear ? stats.n_swapped_pages == 0 : stats.n_swapped_pages > 0);
+    assert_idle(engine);
+    iso_engine_destroy(engine);
+  }
+}
+
 static void test_one_row_a_step(void **state) {
   (void)state;
   run_alone(8, 10);
@@ -520,6 +568,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_same_tokens_alone_and_among_63_others),
       cmocka_unit_test(test_few_pages),
+      cmocka_unit_test(test_room_to_grow),
+      cmocka_unit_test(test_preemption_takes_the_cheaper_way),
       cmocka_unit_test(test_one_row_a_step),
       cmocka_unit_test(test_long_prompt_leaves_rows_to_others),
       cmocka_unit_test(test_prompts_beside_decoding),

@@ -327,13 +327,13 @@ static void test_drafts_do_not_depend_on_time(void **state) {
   }
 }
 
-/* Many at once, in too few pages, with choices. */
-static void test_together(void **state) {
-  (void)state;
+/* Many at once, in too few pages, with choices; in steps of up to so many rows. */
+static void run_together(int32_t max_tokens) {
   enum { N = 16 };
   static collected out[N];
   iso_engine_options options = case_options();
   options.runtime.n_pages = 16;
+  options.runtime.max_tokens = max_tokens;
   options.speculation = ISO_SPECULATION_NGRAM;
   iso_engine *with = make_priced(&options, 10), *without = make_engine(model, NULL);
   int32_t prompt[CASE_CONTEXT];
@@ -357,6 +357,12 @@ static void test_together(void **state) {
   assert_idle(with);
   iso_engine_destroy(with);
   iso_engine_destroy(without);
+}
+
+static void test_together(void **state) {
+  (void)state;
+  run_together(64);
+  run_together(12); /* prompts, drafts and sequences that decode share them */
 }
 
 /* ---- A window ------------------------------------------------------------------------------- */
