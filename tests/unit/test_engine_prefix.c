@@ -43,6 +43,11 @@ static void test_pool_entries(void **state) {
   assert_int_equal(find(&pool, 3, 0, 10, &page), 0);
   assert_int_equal(find(&pool, 1, 0, 20, &page), 0);
   assert_int_equal(find(&pool, 1, first, 20, &page), second);
+  /* Whichever of the few lists another key or parent falls to. */
+  for (uint64_t other = 3; other < 200; other++) {
+    assert_int_equal(find(&pool, other, 0, 10, &page), 0);
+    assert_int_equal(find(&pool, 1, 1000 + other, 20, &page), 0);
+  }
   iso_page_pool_destroy(&pool);
 }
 
