@@ -87,6 +87,30 @@ static void test_few_pages(void **state) {
   run_together(&options, 32, 40, &stats);
 }
 
+/* A static batch is only followed once its last sequence has ended; a continuous one is joined. */
+static void test_batching(void **state) {
+  (void)state;
+  for (int kind = 0; kind < 2; kind++) {
+    iso_engine_options options = case_options();
+    options.runtime.max_sequences = 2;
+    options.batching = kind == 0 ? ISO_BATCHING_STATIC : ISO_BATCHING_CONTINUOUS;
+    iso_engine *engine = make_engine(model, &options);
+    int32_t prompt[8];
+    int counter = 0;
+    fill_prompt(prompt, 8, 1);
+    memset(out, 0, sizeof out);
+    static const int32_t lengths[] = {4, 30, 4};
+    for (int i = 0; i < 3; i++) {
+      out[i].end_counter = &counter;
+      submit(engine, case_request(prompt, 8, lengths[i]), &out[i]);
+    }
+    run_all(engine);
+    assert_int_equal(out[0].order, 0);
+    assert_int_equal(out[2].order, kind == 0 ? 2 : 1);
+    iso_engine_destroy(engine);
+  }
+}
+
 /* One that starts leaves room for those at work to grow into: else it would be preempted as soon as
  * they do. */
 static void test_room_to_grow(void **state) {
@@ -568,6 +592,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_same_tokens_alone_and_among_63_others),
       cmocka_unit_test(test_few_pages),
+      cmocka_unit_test(test_batching),
       cmocka_unit_test(test_room_to_grow),
       cmocka_unit_test(test_preemption_takes_the_cheaper_way),
       cmocka_unit_test(test_one_row_a_step),
