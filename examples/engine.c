@@ -1,4 +1,4 @@
-/* Answers each line of standard input, all at once: engine MODEL [DEVICE]
+/* Answers each line of standard input, all at once: engine MODEL
  *
  *   cc engine.c -o engine $(pkg-config --cflags --libs isomer) */
 #include <isomer/engine.h>
@@ -7,18 +7,14 @@
 #include <string.h>
 
 typedef struct answer {
-  char *text;
+  char text[4096];
   size_t length;
 } answer;
 
 /* Called on the engine's thread. */
 static iso_flow on_event(void *context, const iso_event *event) {
   answer *self = context;
-  if (event->kind == ISO_EVENT_TEXT && event->length > 0) {
-    char *grown = realloc(self->text, self->length + event->length);
-    if (!grown)
-      return ISO_FLOW_CANCEL;
-    self->text = grown;
+  if (event->kind == ISO_EVENT_TEXT && event->length < sizeof self->text - self->length) {
     memcpy(self->text + self->length, event->text, event->length);
     self->length += event->length;
   }
@@ -31,12 +27,10 @@ static iso_flow on_event(void *context, const iso_event *event) {
 static iso_status ask(iso_engine *engine, const char *line, answer *out) {
   int32_t *ids = NULL, n_ids = 0;
   ISO_TRY(iso_engine_tokenize(engine, line, strlen(line), &ids, &n_ids));
-  const iso_request request = {.prompt = ids,
-                               .n_prompt = n_ids,
-                               .sampling = iso_sampling_default(),
-                               .max_tokens = 32,
-                               .on_event = on_event,
-                               .context = out};
+  iso_request request = {.prompt = ids, .n_prompt = n_ids, .max_tokens = 32};
+  request.sampling = iso_sampling_default();
+  request.on_event = on_event;
+  request.context = out;
   iso_status status = iso_engine_submit(engine, &request, NULL);
   free(ids);
   return status;
@@ -48,23 +42,21 @@ int main(int argc, char **argv) {
   int n = 0;
   iso_model *model = NULL;
   iso_engine *engine = NULL;
-  iso_engine_options options = {
-      .runtime = {.devices = argc > 2 ? argv[2] : "cpu", .context = 1024}};
-  iso_status status = argc < 2 ? iso_fail(ISO_ERROR_INVALID_ARGUMENT, "no model given")
-                               : iso_model_open(argv[1], NULL, &model);
+  iso_engine_options options = {.runtime = {.devices = "cpu", .context = 1024}};
+  iso_status status = iso_model_open(argc > 1 ? argv[1] : "", NULL, &model);
   if (status == ISO_OK)
     status = iso_engine_create(model, &options, &engine);
   if (status == ISO_OK)
     status = iso_engine_start(engine);
   while (status == ISO_OK && n < 1000 && fgets(line, sizeof line, stdin))
     status = ask(engine, line, &answers[n++]);
-  if (status == ISO_OK)
-    iso_engine_drain(engine, UINT64_MAX);
-  for (int i = 0; status == ISO_OK && i < n; i++)
-    printf("%d: %.*s\n", i, (int)answers[i].length, answers[i].text ? answers[i].text : "");
   if (status != ISO_OK)
     fprintf(stderr, "%s\n", iso_status_message());
+  else
+    iso_engine_drain(engine, UINT64_MAX);
+  for (int i = 0; status == ISO_OK && i < n; i++)
+    printf("%d: %.*s\n", i, (int)answers[i].length, answers[i].text);
   iso_engine_destroy(engine);
   iso_model_close(model);
-  return status == ISO_OK ? 0 : 1;
+  return (int)status;
 }
