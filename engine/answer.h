@@ -28,6 +28,7 @@ typedef struct engine_answer {
   size_t n_bytes, n_shown_bytes; /* of text, from the start */
   int32_t n_shown;               /* output tokens given in events */
   iso_stop_reason reason;
+  bool hides_last;         /* the last token ended the answer, and is no part of it */
   const char *stop_string; /* that matched */
 } engine_answer;
 

@@ -156,6 +156,7 @@ static iso_status finish(iso_engine *engine, engine_request *request,
   ISO_TRY(iso_answer_copy_output(parent, &answer));
   iso_status status = append(&answer, candidate);
   answer.reason = ISO_STOP_END;
+  answer.hides_last = true;
   if (status == ISO_OK)
     status = iso_answer_finish(&answer, &engine->piece);
   if (status == ISO_OK)

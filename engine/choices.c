@@ -75,6 +75,7 @@ static iso_status take_token(iso_engine *engine, engine_sequence *sequence, cons
   *out_ended = true;
   if (ends_answer(engine, sequence, token)) {
     answer->reason = ISO_STOP_END;
+    answer->hides_last = true;
     return end_sequence(engine, sequence);
   }
   bool stopped, too_early = iso_answer_n_output(answer) < request->asked.min_tokens;

@@ -39,7 +39,7 @@ static iso_status reserve_tokens(iso_engine *engine, size_t n) {
 static int32_t shown_tokens(const engine_answer *answer, bool is_last) {
   int32_t n_output = iso_answer_n_output(answer), n = answer->n_shown;
   if (is_last && answer->reason != ISO_STOP_STRING)
-    return answer->reason == ISO_STOP_END ? n_output - 1 : n_output;
+    return answer->hides_last ? n_output - 1 : n_output;
   while (n < n_output && (answer->ends[n] <= answer->n_shown_bytes ||
                           (is_last && n > 0 && answer->ends[n - 1] < answer->n_shown_bytes) ||
                           (is_last && n == 0 && answer->n_shown_bytes > 0)))

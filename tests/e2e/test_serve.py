@@ -87,16 +87,18 @@ class Protocol(unittest.TestCase):
                 self.assertGreater(int(headers["Content-Length"]), 0)
 
     def test_bodies_that_are_not_json(self):
-        for body, status in ((b"", 400), (b"{", 400), (b"[]", 400), (b"5", 400), (b"\xff", 400),
-                             (b'{"prompt": NaN}', 400), (b'{"prompt": 1e999}', 400),
-                             (b'{"prompt": "a", "prompt": "b"}', 400), (b'{"prompt": "\\ud800"}', 400),
-                             (b'{"prompt": "\\u0000"}', 400), (b'{"prompt": "\xc3"}', 400),
-                             (b'{"prompt": ' + b"[" * 5000 + b"]" * 5000 + b"}", 400),
-                             (b'{"prompt": [' + b"1," * 5000 + b"1]}", 400)):
+        for body, words in ((b"", "ends early"), (b"{", "in quotes"), (b"[]", "must be a JSON object"), (b"5", "must be a JSON object"),
+                            (b"\xff", "a value is needed"), (b'{"prompt": NaN}', "NaN"), (b'{"prompt": 1e999}', "out of range"),
+                            (b'{"prompt": "a", "prompt": "b"}', "duplicate key"), (b'{"prompt": "\\ud800"}', "lone high surrogate"),
+                            (b'{"prompt": "\\udc00\\ud800"}', "lone low surrogate"), (b'{"prompt": "\\u0000"}', "NUL"),
+                            (b'{"prompt": "\xc3"}', "UTF-8"), (b'{"metadata": {"a": 1, "a": 2}}', "duplicate key"),
+                            (b'{"prompt": ' + b"[" * 5000 + b"]" * 5000 + b"}", "nested too deep"),
+                            (b"[" * 500000 + b"]" * 500000, "nested too deep"), (b'{"a":' * 150000, "nested too deep"),
+                            (b'{"prompt": [' + b"1," * 5000 + b"1]}", None)):
             for path in (COMPLETIONS, "/tokenize", "/generate", "/v1/embeddings", CHAT):
                 got, _, answer = self.server.request("POST", path, body)
-                self.assertEqual(got, status, (path, body[:40], answer[:200]))
-                error_of(answer)
+                self.assertEqual(got, 400, (path, body[:40], answer[:200]))
+                self.assertIn(words or "", error_of(answer)["message"], (path, body[:40]))
         got, _, answer = self.server.request("POST", CHAT, b"\x1f\x8b", {"Content-Encoding": "gzip"})
         self.assertEqual((got, error_of(answer)["code"]), (415, "unsupported_media_type"))
         got, _, answer = self.server.request("POST", CHAT, b"{}", {"Content-Type": "text/plain"})
@@ -263,6 +265,19 @@ class Answers(unittest.TestCase):
                       for event in self.server.stream(COMPLETIONS, {**body, "stream": True})]
             self.assertEqual("".join(pieces), whole)
             self.assertGreater(len(pieces), 20)
+
+    def test_characters_of_several_tokens(self):
+        """The tiny model's tokens are bytes: what it is held to write comes in pieces that are whole characters."""
+        wanted = json.dumps("🤷🏽\u200d♀️ 你好 é", ensure_ascii=False)
+        schema = {"type": "json_schema", "json_schema": {"name": "s", "schema": {"enum": [json.loads(wanted)]}}}
+        body = {"prompt": "a", "max_tokens": 100, "response_format": schema}
+        self.assertEqual(self.server.post(COMPLETIONS, body)["choices"][0]["text"], wanted)
+        pieces = [event["choices"][0]["text"] for event in self.server.stream(COMPLETIONS, {**body, "stream": True})]
+        self.assertEqual("".join(pieces), wanted)
+        self.assertGreater(len(pieces), 6)
+        body = {"inputs": "a", "parameters": {"grammar": {"type": "json", "value": schema["json_schema"]["schema"]}}}
+        events = list(self.server.stream("/generate_stream", body))
+        self.assertEqual("".join(event["token"]["text"] for event in events[:-1]), wanted)
 
     def test_usage_and_finish(self):
         answer = self.complete(n=3, ignore_eos=True)

@@ -51,8 +51,12 @@ static void test_answers_fit(void **state) {
     request.sampling.repetition_penalty = seed % 4 == 3 ? 1.3f : 1;
     request.n = seed % 4 == 3 ? 4 : 1;
     generate(engine, request, &got);
-    for (int i = 0; i < (request.n ? request.n : 1); i++)
+    int n_shown = 0;
+    for (int i = 0; i < (request.n ? request.n : 1); i++) {
       assert_fits(&got, i);
+      n_shown += got.n_tokens[i];
+    }
+    assert_int_equal(n_shown, got.usage.n_output); /* the last one closes the object */
   }
   iso_grammar_release(grammar);
   assert_idle(engine);
