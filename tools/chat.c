@@ -3,6 +3,8 @@
 #include "tools/tool.h"
 
 #include <histedit.h>
+#include <langinfo.h>
+#include <locale.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -181,11 +183,19 @@ static void restore_terminal_at_end(void) {
       sigaction(numbers[i], &action, NULL);
 }
 
+/* The editor drops letters that its locale does not have, and the program's is "C" until it says
+ * otherwise. Text is UTF-8 here, whatever the environment says. */
+static void take_all_letters(void) {
+  if (!setlocale(LC_CTYPE, "") || strcmp(nl_langinfo(CODESET), "UTF-8") != 0)
+    (void)setlocale(LC_CTYPE, "C.UTF-8");
+}
+
 static void open_editor(chat *self) {
   HistEvent event;
   if (!isatty(STDIN_FILENO))
     return;
   restore_terminal_at_end();
+  take_all_letters();
   self->history = history_init();
   self->editor = el_init("isomer", stdin, stdout, stderr);
   if (!self->editor || !self->history)

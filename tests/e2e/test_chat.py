@@ -24,30 +24,38 @@ class Chat(unittest.TestCase):
         isomer.run("synth", "tiny-llama", cls.model)
 
     def read_until(self, terminal, pattern):
-        shown = ""
-        while not (found := re.search(pattern, shown)):
-            shown += os.read(terminal, 65536).decode(errors="replace")
+        """What matches, of all that was shown since the last match."""
+        while not (found := re.search(pattern, self.shown.decode(errors="replace"))):
+            self.shown += os.read(terminal, 65536)
+        self.shown = self.shown.decode(errors="replace")[found.end():].encode()
         return found
 
-    def start(self):
+    def start(self, *options, environment=None):
         """A chat below another process, as below a shell: where the first process of a terminal's session ends,
-        the system itself resets the terminal. Its side of the terminal, and the chat's process id."""
+        the system itself resets the terminal. Its side of the terminal, the chat's process id, and how the terminal was."""
+        self.shown = b""
+        wait, go_on = os.pipe()
         session, terminal = pty.fork()
         if session == 0:
-            with subprocess.Popen([isomer.BINARY, "chat", self.model, "-c", "64"]) as chat:
-                print("process", chat.pid, flush=True)
-                print("ended with", chat.wait(), flush=True)
+            os.read(wait, 1)
+            with subprocess.Popen([isomer.BINARY, "chat", self.model, *(options or ("-c", "64"))],
+                                  env=environment) as chat:
+                os.write(1, b"process %d\n" % chat.pid)  # at once: the chat writes there too
+                os.write(1, b"ended with %d\n" % chat.wait())
             sys.stdin.readline()
             os._exit(0)
         self.addCleanup(os.waitpid, session, 0)
         self.addCleanup(os.close, terminal)
-        return terminal, int(self.read_until(terminal, r"process (\d+)").group(1))
+        before = termios.tcgetattr(terminal)
+        os.write(go_on, b".")
+        os.close(wait)
+        os.close(go_on)
+        return terminal, int(self.read_until(terminal, r"process (\d+)\s").group(1)), before
 
     def test_ends_leave_the_terminal_as_it_was(self):
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
             with self.subTest(number.name):
-                terminal, chat = self.start()
-                before = termios.tcgetattr(terminal)
+                terminal, chat, before = self.start()
                 self.read_until(terminal, r"> ")
                 while termios.tcgetattr(terminal)[LOCAL_FLAGS] == before[LOCAL_FLAGS]:
                     time.sleep(0.01)  # the editor is about to read
@@ -55,10 +63,24 @@ class Chat(unittest.TestCase):
                 self.assertEqual(self.read_until(terminal, r"ended with (-?\d+)").group(1), str(-number))
                 self.assertEqual(termios.tcgetattr(terminal), before)
 
+    def test_letters_of_all_languages(self):
+        """Whatever the locale: what is typed is shown, and is what the model is asked."""
+        text = "é 你好 🎉 ж"
+        plain = {name: value for name, value in os.environ.items() if name != "LANG" and not name.startswith("LC_")}
+        for locale in ({}, {"LANG": "C"}, {"LC_ALL": "C.UTF-8"}, {"LANG": "no_SUCH"}):
+            counts = []
+            for typed in ("", text):
+                terminal, _, _ = self.start("-c", "512", "-n", "1", "-v", environment={**plain, **locale})
+                self.read_until(terminal, r"> ")
+                os.write(terminal, ("a" + typed + "\n").encode())
+                counts.append(int(self.read_until(terminal, f"a{typed}\r\n[\\s\\S]*?\\[(\\d+) \\+ ").group(1)))
+                os.write(terminal, b"/exit\n")
+                self.read_until(terminal, r"ended with 0")
+            self.assertEqual(counts[1] - counts[0], len(text.encode()), locale)  # a token a byte
+
     def test_interrupts_in_quick_succession(self):
         """At a prompt each only begins a new line, however soon the next one comes."""
-        terminal, chat = self.start()
-        before = termios.tcgetattr(terminal)
+        terminal, chat, before = self.start()
         self.read_until(terminal, r"> ")
         for pause in range(0, 400, 4):
             os.kill(chat, signal.SIGINT)
