@@ -436,7 +436,7 @@ class Answers(unittest.TestCase):
 
     def test_many_prompts(self):
         """As many as OpenAI takes, whatever the queue holds; and who asks meanwhile does not come behind them all."""
-        with Server("-c", "256", "-t", "1", "--max-sequences", "2", "--max-queue", "6", "--no-prefix-cache") as server:
+        with Server("-c", "256", "-t", "1", "--max-sequences", "2", "--max-queue", "50", "--no-prefix-cache") as server:
             texts = [f"text {n % 7}" for n in range(2048)]
             rows = server.post("/v1/embeddings", {"input": texts})["data"]
             self.assertEqual([row["index"] for row in rows], list(range(2048)))
@@ -453,7 +453,7 @@ class Answers(unittest.TestCase):
             server.wait_for(lambda m: m["isomer_engine_running"] > 0)
             server.post(COMPLETIONS, {"prompt": "b", "max_tokens": 1})
             self.assertTrue(thread.is_alive())
-            self.assertLess(server.metrics()["isomer_engine_waiting"], 6)
+            self.assertLessEqual(server.metrics()["isomer_engine_waiting"], 4)
             thread.join()
             ends = [e["choices"][0]["index"] for e in answers if e["choices"][0]["finish_reason"]]
             self.assertEqual(sorted(ends), list(range(300)))
