@@ -8,9 +8,11 @@
 #include "core/json.h"
 #include "core/progress.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -286,12 +288,20 @@ static iso_status open_output(batch *self, const char *path) {
   bool is_there = stat(path, &facts) == 0;
   /* A pipe or a device holds no answers, and reading it would wait for ever. */
   bool is_file = !is_there || S_ISREG(facts.st_mode);
-  FILE *file = fopen(path, !is_file ? "w" : is_there ? "r+" : "w+");
+  /* Nothing that is there is cut off, by another run meanwhile either. */
+  int descriptor = is_file ? open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666) : -1;
+  FILE *file = !is_file ? fopen(path, "w") : descriptor >= 0 ? fdopen(descriptor, "r+") : NULL;
   if (!file)
     return iso_fail(ISO_ERROR_IO, "cannot write %s: %s", path, strerror(errno));
   self->output = file;
   if (is_file && is_same_file(self->input, file))
     return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "%s holds the requests; give another output", path);
+  /* Until the file is closed. Where the file system has no locks there is none. */
+  if (is_file && flock(fileno(file), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+    return iso_fail(ISO_ERROR_BUSY,
+                    "%s is being written by another program; wait for its end, or give another "
+                    "output",
+                    path);
   return is_file ? resume(self, path) : ISO_OK;
 }
 

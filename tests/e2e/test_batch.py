@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """`isomer batch` on a small random model: order, overrides, errors a line, resumption, Ctrl-C."""
+import fcntl
 import json
 import os
 import pathlib
@@ -137,6 +138,21 @@ class Batch(unittest.TestCase):
         source.write_bytes(answers[0])
         isomer.run("batch", self.model, source, "-o", source, code=2)
         self.assertEqual(source.read_bytes(), answers[0])
+
+    def test_two_runs_do_not_share_an_output(self):
+        source, output = self.work / "in.jsonl", self.work / "shared.out"
+        self.batch([{"prompt": f"{i}", "ignore_end": True} for i in range(3)])
+        with open(output, "w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # as another run does
+            done = isomer.run("batch", self.model, source, *self.OPTIONS, "-o", output, code=1)
+        self.assertIn("being written by another", done.stderr)
+        self.assertEqual(output.read_bytes(), b"")
+        source.write_text("".join(json.dumps({"prompt": f"{i}", "ignore_end": True, "max_tokens": 200}) + "\n" for i in range(200)))
+        runs = [subprocess.Popen([isomer.BINARY, "batch", self.model, source, "-c", "512", "-o", output], stderr=subprocess.PIPE, text=True)
+                for _ in range(2)]
+        errors = [run.communicate(timeout=120)[1] for run in runs]
+        self.assertEqual(sorted(run.returncode for run in runs), [0, 1], errors)
+        self.assertEqual([json.loads(line)["index"] for line in output.read_text().strip().split("\n")], list(range(200)))
 
     def test_output_without_a_file(self):
         line = {"prompt": "x", "ignore_end": True}
