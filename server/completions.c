@@ -197,8 +197,14 @@ static void write_chunk(const iso_job *job, iso_answer *answer, const char *text
 static void write_event(iso_job *job, iso_answer *answer, const iso_event *event,
                         iso_json_writer *w) {
   const iso_prompt *prompt = iso_answer_prompt(job, answer);
-  if (!answer->begun && prompt->text)
-    write_chunk(job, answer, prompt->text, prompt->text_length, event->is_prompt ? event : NULL, w);
+  /* The prompt's tokens come once, with the first choice; each begins with them. */
+  int n = event->is_prompt ? job->n_answers / job->n_prompts : 1;
+  for (int i = 0; i < n && prompt->text; i++) {
+    if (!answer[i].begun)
+      write_chunk(job, &answer[i], prompt->text, prompt->text_length,
+                  event->is_prompt ? event : NULL, w);
+    answer[i].begun = true;
+  }
   if (event->is_prompt)
     return;
   if (event->kind == ISO_EVENT_CHOICE || event->length > 0 ||

@@ -357,6 +357,16 @@ class Answers(unittest.TestCase):
             self.assertLessEqual({4}, {len(top) for top in tops[1:]})
             self.assertLessEqual({len(top) for top in tops[1:]}, {3, 4})
 
+    def test_every_choice_begins_with_the_prompts_tokens(self):
+        body = {"prompt": ["éa", "b"], "n": 3, "echo": True, "logprobs": 1, "max_tokens": 4, "seed": 2, "ignore_eos": True}
+        whole = [{name: list(values) for name, values in c["logprobs"].items()} for c in self.server.post(COMPLETIONS, body)["choices"]]
+        pieces = [{name: [] for name in choice} for choice in whole]
+        for event in self.server.stream(COMPLETIONS, {**body, "stream": True}):
+            for name, values in (event["choices"][0]["logprobs"] or {}).items():
+                pieces[event["choices"][0]["index"]][name] += values
+        self.assertEqual(pieces, whole)
+        self.assertEqual([len(choice["tokens"]) for choice in whole], [7] * 3 + [5] * 3)
+
     def test_special_tokens_are_added_where_they_are_asked_for(self):
         """To a conversation too, where the model wants a first token and its template writes none."""
         with tempfile.TemporaryDirectory(prefix="isomer-test-") as folder:
