@@ -189,7 +189,8 @@ static void write_tgi_result(iso_job *job, iso_json_writer *w) {
 
 /* A frame a token. The text of an event goes with its last token: those before it complete no
  * character. At the end comes a frame of its own with the whole text; its token is the last one
- * again, without text and marked special, so that nobody shows it twice. */
+ * again, with the text of a character that was cut there, or without any and marked special, so
+ * that nobody shows it twice. */
 static void write_tgi_event(iso_job *job, iso_answer *answer, const iso_event *event,
                             iso_json_writer *w) {
   if (event->kind != ISO_EVENT_TEXT || event->is_prompt)
@@ -215,17 +216,26 @@ static void write_tgi_event(iso_job *job, iso_answer *answer, const iso_event *e
 static void write_tgi_last(iso_job *job, iso_json_writer *w) {
   const iso_answer *answer = &job->answers[0];
   const iso_event_token *final = NULL;
-  for (const iso_event_letter *at = answer->first; at; at = at->next)
-    if (at->event.n_tokens > 0 && !at->event.is_prompt)
-      final = &at->event.tokens[at->event.n_tokens - 1];
+  const iso_event *rest = NULL; /* text behind all tokens */
+  /* Clients read a token, also of an answer that has none. */
+  size_t n_ends;
+  const int32_t *ends = iso_tokenizer_end_ids(iso_model_get_tokenizer(job->server->model), &n_ends);
+  const iso_event_token end = {.chosen.token = n_ends > 0 ? ends[0] : 0};
+  for (const iso_event_letter *at = answer->first; at; at = at->next) {
+    const iso_event *event = &at->event;
+    if (event->kind != ISO_EVENT_TEXT || event->is_prompt)
+      continue;
+    rest = event->n_tokens == 0 && event->length > 0 ? event : NULL;
+    if (event->n_tokens > 0)
+      final = &event->tokens[event->n_tokens - 1];
+  }
   iso_sse_begin(w);
   iso_json_begin(w, NULL, '{');
   iso_json_int(w, "index", answer->n_tokens + 1);
-  if (final) {
-    iso_json_begin(w, "token", '{');
-    write_tgi_token(job->server->model, final, "", 0, true, w);
-    iso_json_end(w, '}');
-  }
+  iso_json_begin(w, "token", '{');
+  write_tgi_token(job->server->model, final ? final : &end, rest ? rest->text : "",
+                  rest ? rest->length : 0, !rest, w);
+  iso_json_end(w, '}');
   iso_write_answer_text(job, answer, "generated_text", w);
   write_details(job, answer, false, w);
   iso_json_end(w, '}');

@@ -495,6 +495,21 @@ class Answers(unittest.TestCase):
         self.assertEqual("".join(e["token"]["text"] for e in events[:-1]), whole["generated_text"])
         self.assertEqual(events[-1]["generated_text"], whole["generated_text"])
         self.assertEqual(events[-1]["details"]["finish_reason"], details["finish_reason"])
+        n_cut = 0
+        for seed in range(150):  # whoever joins what is not special has all, a cut character at the end too
+            body = {"inputs": "Hello", "parameters": {"max_new_tokens": 9, "seed": seed, "do_sample": True}}
+            events = list(self.server.stream("/generate_stream", body))
+            joined = "".join(e["token"]["text"] for e in events if not e["token"]["special"])
+            self.assertEqual(joined, events[-1]["generated_text"])
+            n_cut += events[-1]["token"]["text"] != ""
+        self.assertGreater(n_cut, 0)
+        body["parameters"]["stop"] = list("abcdefghijklmnop")
+        for _ in range(1000):  # an answer without a token still ends with one that says so
+            body["parameters"]["seed"] += 1
+            events = list(self.server.stream("/generate_stream", body))
+            if len(events) == 1:
+                break
+        self.assertEqual((events[0]["generated_text"], events[0]["token"]["text"], events[0]["token"]["special"]), ("", "", True))
         full = self.server.post("/generate", {"inputs": "Hello", "parameters": {"return_full_text": True}})
         self.assertTrue(full["generated_text"].startswith("Hello"))
         body = {"prompt": "Say \"inputs\": 1", "max_tokens": 5, "seed": 1, "n": 2}
