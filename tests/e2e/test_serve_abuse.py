@@ -123,7 +123,7 @@ class Abuse(unittest.TestCase):
     def test_clients_that_leave(self):
         """In every state: queued, in prefill, streaming, waiting for a whole answer; politely or not."""
         states = [dict(LONG, stream=True), dict(LONG), dict(LONG, prompt="a" * 12000),
-                  dict(LONG, n=3, stream=True), dict(LONG, prompt=["a", "b", "c"])]
+                  dict(LONG, n=3, stream=True), dict(LONG, prompt=["a", "b", "c"]), dict(LONG, prompt=["a"] * 60, stream=True)]
         rng = random.Random(5)
         for round_ in range(3):
             connections = []
