@@ -109,6 +109,8 @@ static void job_free(iso_job *job) {
     iso_tool_scan_free(&job->scans[i]);
   iso_tool_names_free(&job->tool_names);
   iso_grammar_release(job->request.grammar);
+  if (job->retry)
+    event_free(job->retry);
   free(job->scans);
   cJSON_Delete(job->root);
   free(job->parts);
@@ -321,15 +323,40 @@ static iso_status submit_part(iso_job *job, int index) {
   return status;
 }
 
+static bool submit_more(iso_job *job, iso_api_error *refusal);
+
+static void retry(evutil_socket_t descriptor, short what, void *context) {
+  iso_job *job = context;
+  iso_api_error refusal;
+  (void)descriptor, (void)what;
+  if (!submit_more(job, &refusal))
+    fail(job, &refusal);
+  free_if_over(job);
+}
+
+/* Looks again in a moment whether the queue has room. */
+static bool wait_for_room(iso_job *job, iso_api_error *refusal) {
+  static const struct timeval pause = {.tv_usec = 10000};
+  double most = job->server->options.request_seconds;
+  if (most > 0 && iso_http_now() - job->exchange->start > most)
+    return iso_refuse(refusal, 504, NULL, "timeout", "the request's time of %.3g s is over", most);
+  if (!job->retry)
+    job->retry = evtimer_new(job->server->base, retry, job);
+  if (!job->retry)
+    return iso_refuse(refusal, 503, NULL, "out_of_memory", "out of memory");
+  evtimer_add(job->retry, &pause);
+  return true;
+}
+
 /* Twice as many prompts as can run are with the engine at a time, so that one request with many
  * does not fill the queue, nor come with all of them before requests that others make meanwhile.
- * Where the queue is full, the next goes there when one of this job's is done. */
+ * A queue that is full refuses the first prompt; later ones wait for room. */
 static bool submit_more(iso_job *job, iso_api_error *refusal) {
   int most = 2 * iso_engine_get_options(job->server->engine)->runtime.max_sequences;
   while (job->n_submitted < job->n_prompts && job->n_open < most) {
     iso_status status = submit_part(job, submitted_as(job, job->n_submitted));
-    if (status == ISO_ERROR_BUSY && job->n_open > 0)
-      return true;
+    if (status == ISO_ERROR_BUSY && job->n_submitted > 0)
+      return job->n_open > 0 || wait_for_room(job, refusal);
     if (status != ISO_OK) {
       iso_refuse_status(refusal, job->server, status, NULL);
       if (status == ISO_ERROR_LIMIT) /* too long for the context */

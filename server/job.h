@@ -47,7 +47,7 @@ typedef struct iso_answer {
   int index;                      /* in the answer as a whole: prompt * n + choice */
   iso_event_letter *first, *last; /* its events, unless they were streamed and dropped */
   bool begun;
-  bool ended; /* a search may end with fewer answers than were asked for: others never do */
+  bool ended;        /* a search may end with fewer answers than were asked for: others never do */
   double last_token; /* iso_http_now() of the latest */
   iso_stop_reason reason;
   const char *stop; /* with ISO_STOP_STRING; belongs to the CHOICE event */
@@ -99,8 +99,9 @@ struct iso_job {
   iso_answer *answers;
   int n_answers; /* n_prompts * n */
   int n_submitted;
-  int n_open;  /* parts submitted and not done */
-  int longest; /* prompt */
+  int n_open;          /* parts submitted and not done */
+  int longest;         /* prompt */
+  struct event *retry; /* while the queue has no room for the next prompt; NULL: it always had */
   iso_usage usage;
   char id[64];
   time_t created;

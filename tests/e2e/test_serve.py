@@ -460,6 +460,23 @@ class Answers(unittest.TestCase):
             thread.join()
             ends = [e["choices"][0]["index"] for e in answers if e["choices"][0]["finish_reason"]]
             self.assertEqual(sorted(ends), list(range(300)))
+        with Server("-c", "256", "-t", "1", "--max-sequences", "1", "--max-queue", "2") as server:
+            over = threading.Event()
+            small = {"prompt": "b", "max_tokens": 20, "ignore_eos": True}
+
+            def fill():  # the queue, again and again
+                while not over.is_set():
+                    server.request("POST", COMPLETIONS, small)
+            others = [threading.Thread(target=fill) for _ in range(8)]
+            for other in others:
+                other.start()
+            statuses = []
+            while 200 not in statuses and len(statuses) < 300:
+                statuses.append(server.request("POST", COMPLETIONS, {**small, "prompt": ["a"] * 40})[0])
+            over.set()
+            for other in others:
+                other.join()
+            self.assertEqual(set(statuses) - {429}, {200})  # what has begun goes on, however full the queue
         with Server("-c", "16384", "-t", "1", "--max-sequences", "1", "--request-timeout", "1") as server:
             start = time.monotonic()
             error = server.post(COMPLETIONS, {"prompt": ["a"] * 2000, "max_tokens": 500, "ignore_eos": True}, 504)["error"]
