@@ -4,9 +4,9 @@
     bench/gpu.py --tool build/release/isomer [--device cuda:0] [--scratch FOLDER] [--schemes bf16,q8_0]
 
 Nothing is built or downloaded: models are `isomer synth` of the llama3-8b shape with random
-weights, or of bench/eight_bits.py, written to the scratch folder one at a time (16 GB at most) and
-deleted; those in the folder of --models (llama3-8b-SCHEME.gguf, llama3-8b-fp8) are taken from
-there. Two ceilings are measured first, with Isomer's own kernels: bytes a second of a large copy
+weights, or of bench/quantized_folder.py, written to the scratch folder one at a time (16 GB at
+most) and deleted; those in the folder of --models (llama3-8b-SCHEME.gguf, llama3-8b-f8) are taken
+from there. Two ceilings are measured first, with Isomer's own kernels: bytes a second of a large copy
 (read plus written), and operations a second of a large bf16 product. A floor is the larger of the
 bytes that must move over the first and the operations over the second. Needs the Python standard
 library only; takes under ten minutes on one H200. With --beside-torch PyTorch runs the same shapes
@@ -30,9 +30,9 @@ LAYER_ELEMENTS = LAYERS * (2 * HIDDEN * HIDDEN + 2 * HIDDEN * KV_HEADS * HEAD_DI
                            + 3 * HIDDEN * FEED)
 HEAD_ELEMENTS = HIDDEN * VOCABULARY
 BITS = {"bf16": 16, "f16": 16, "q8_0": 8.5, "q4_0": 4.5, "q4_k_m": 4.9, "q4_k": 4.5, "f8": 8.25,
-        "i8": 8.25, "f8_g128": 8.25}
-# Folders of bench/eight_bits.py, whose heads are bf16, and what activations become.
-EIGHT_BITS = {"f8": "fp8", "i8": "int8"}
+        "i8": 8.25, "i4": 4.25, "f8_g128": 8.25}
+# Folders of bench/quantized_folder.py, whose heads are bf16, and what activations are.
+FOLDERS = {"f8": "fp8", "i8": "int8", "i4": "bf16"}
 DEPTH, GENERATED, BATCH, PROMPT = 512, 128, 64, 2048
 
 ATTENTION = ("paged_attention T={rows} H=32 G=8 D=128 E=128 P={pages} S=64 Q={sequences} B={blocks} "
@@ -165,8 +165,9 @@ class Bench:
 
     def floor(self, scheme, rows, context, sequences=1, cache="bf16"):
         """Tokens/s that no step of `rows` rows can exceed, its sequences `context` tokens long."""
-        eight = scheme in EIGHT_BITS
-        moved = (LAYER_ELEMENTS * BITS[scheme] + HEAD_ELEMENTS * (16 if eight else BITS[scheme])) / 8
+        eight = FOLDERS.get(scheme) in ("fp8", "int8")
+        head_bits = 16 if scheme in FOLDERS else BITS[scheme]
+        moved = (LAYER_ELEMENTS * BITS[scheme] + HEAD_ELEMENTS * head_bits) / 8
         moved += sequences * context * KV_TOKEN_ELEMENTS * BITS[cache] / 8
         # A prompt's head is for its last row.
         head_rows = rows if rows == sequences else 1
@@ -193,8 +194,8 @@ class Bench:
                            decode + ("--batch", BATCH), "f8_g128"))
         rows = []
         for name, floor, arguments, cache in wanted:
-            if scheme in EIGHT_BITS:
-                arguments += ("--activation", EIGHT_BITS[scheme])
+            if scheme in FOLDERS:
+                arguments += ("--activation", FOLDERS[scheme])
             found = self.speed(model, *arguments, cache=cache)
             speed = found[0]["avg_ts"] if found else None
             self.say(f"{scheme} {name}: {speed}")
@@ -204,16 +205,16 @@ class Bench:
 
     def make(self, scheme, path):
         """Whether a model of this scheme was written."""
-        if scheme not in EIGHT_BITS:
+        if scheme not in FOLDERS:
             return self.isomer("synth", "--scheme", scheme, "llama3-8b", path) is not None
-        script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "eight_bits.py")
+        script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "quantized_folder.py")
         return subprocess.run([sys.executable, script, "--tool", self.options.tool, scheme,
                                path]).returncode == 0
 
     def find(self, scheme):
         """A model of this scheme that is there already, or None."""
-        name = EIGHT_BITS[scheme] if scheme in EIGHT_BITS else f"{scheme}.gguf"
-        path = os.path.join(self.options.models or "", f"llama3-8b-{name}")
+        suffix = "" if scheme in FOLDERS else ".gguf"
+        path = os.path.join(self.options.models or "", f"llama3-8b-{scheme}{suffix}")
         return path if self.options.models and os.path.exists(path) else None
 
     def models(self):
@@ -221,7 +222,7 @@ class Bench:
         for scheme in self.options.schemes.split(","):
             found = self.find(scheme)
             model = os.path.join(self.options.scratch, f"isomer-gpu-{scheme}" +
-                                 ("" if scheme in EIGHT_BITS else ".gguf"))
+                                 ("" if scheme in FOLDERS else ".gguf"))
             try:
                 if found or self.make(scheme, model):
                     self.say(f"{scheme}: {found or 'written'}")
@@ -247,7 +248,7 @@ def main():
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--scratch", default="/tmp")
     parser.add_argument("--models", help="folder of models that are there already")
-    parser.add_argument("--schemes", default="bf16,q8_0,q4_0,q4_k_m,f8,i8")
+    parser.add_argument("--schemes", default="bf16,q8_0,q4_0,q4_k_m,f8,i8,i4")
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--beside-torch", action="store_true", help="time PyTorch, too")
     parser.add_argument("--torch-python", default="python3", help="the Python that has PyTorch")
