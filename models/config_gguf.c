@@ -100,6 +100,27 @@ static iso_status read_scaling(iso_model *model) {
                   key, (int)(name.length < 64 ? name.length : 64), name.data);
 }
 
+/* How llama.cpp bends a method further, which no method here does: refused unless it says no more
+ * than what the method does anyway. A negative share of extrapolation stands for that, too. */
+static iso_status check_bent_scaling(const iso_model *model) {
+  static const struct {
+    const char *suffix;
+    double of_yarn, of_others;
+  } keys[] = {{"rope.scaling.yarn_ext_factor", 1, 0},
+              {"rope.scaling.yarn_attn_factor", 1, 1},
+              {"rope.scaling.yarn_log_multiplier", 0, 0}};
+  bool is_yarn = model->config.rope.scaling == ISO_ROPE_SCALING_YARN;
+  for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+    double wanted = is_yarn ? keys[i].of_yarn : keys[i].of_others, value = wanted;
+    char key[KEY_BYTES];
+    make_key(model, keys[i].suffix, key);
+    ISO_TRY(iso_gguf_get_optional_float(model->gguf, key, -1e6, 1e6, &value));
+    if (value != wanted && !(i == 0 && value < 0))
+      return iso_fail(ISO_ERROR_UNSUPPORTED, "%s is %g; only %g is supported", key, value, wanted);
+  }
+  return ISO_OK;
+}
+
 /* Factors a pair that some files carry as tensors. */
 static iso_status read_factors(iso_model *model, const char *name, float **out_owned) {
   const iso_file_tensor *tensor = iso_gguf_find_tensor(model->gguf, name);
@@ -124,6 +145,7 @@ static iso_status read_rope(iso_model *model) {
   if (config->rope.rotary_dim == 0)
     config->rope.rotary_dim = config->head_dim;
   ISO_TRY(read_scaling(model));
+  ISO_TRY(check_bent_scaling(model));
   ISO_TRY(read_factors(model, "rope_freqs.weight", &model->frequency_factors));
   ISO_TRY(read_factors(model, "rope_factors_short.weight", &model->short_factors));
   ISO_TRY(read_factors(model, "rope_factors_long.weight", &model->long_factors));
