@@ -263,16 +263,17 @@ static int64_t choose_length(generator *g, const iso_case *test, int64_t s, int6
   return length < capacity ? length : capacity;
 }
 
-/* Pages of one sequence: taken in turn from a shuffled list where a row sees them, the page of
- * NaN (the last of the list) elsewhere. */
+/* Pages of one sequence: taken in turn from a shuffled list where a row sees them; elsewhere by turns
+ * the page of NaN (the last of the list) and numbers of none. */
 static void fill_pages(const iso_case *test, int32_t *table, const int32_t *pages, int64_t *taken,
                        int64_t first, int64_t context) {
   int64_t n_blocks = test->arguments.inputs[3].dims[1], n_pages = test->arguments.inputs[1].dims[0];
   int64_t page_size = test->arguments.inputs[1].dims[2];
   int64_t n_usable = n_pages > 1 ? n_pages - 1 : 1;
+  const int32_t unseen[] = {pages[n_pages - 1], INT32_MAX, -1, INT32_MIN};
   for (int64_t b = 0; b < n_blocks; b++) {
     bool seen = (b + 1) * page_size > first && b * page_size < context;
-    table[b] = seen ? pages[(*taken)++ % n_usable] : pages[n_pages - 1];
+    table[b] = seen ? pages[(*taken)++ % n_usable] : unseen[b % 4];
   }
 }
 
