@@ -192,21 +192,32 @@ __global__ void __launch_bounds__(STRETCH_THREADS) scan(operands o) {
   }
   scored mine = {0, -1};
   int32_t n_mine = 0;
+  if (changed) {
 #pragma unroll
-  for (int k = 0; k < STRETCH / STRETCH_THREADS; k++) {
-    int i = k * STRETCH_THREADS + (int)threadIdx.x, token = first + i;
-    if (token >= o.n_logits)
-      break;
-    double value = values.of(token, logits[k]);
-    if (changed) {
+    for (int k = 0; k < STRETCH / STRETCH_THREADS; k++) {
+      int i = k * STRETCH_THREADS + (int)threadIdx.x, token = first + i;
+      if (token >= o.n_logits)
+        break;
+      double value = values.of(token, logits[k]);
       if (value > -INFINITY)
         value = penalised(p, value, counts[i]);
       o.scores[row * o.n_logits + token] = value;
+      if (value == -INFINITY)
+        continue;
+      mine = better(mine, scored{value, token});
+      n_mine++;
     }
-    if (value == -INFINITY)
-      continue;
-    mine = better(mine, scored{value, token});
-    n_mine++;
+  } else {
+    float best = -INFINITY; /* the value is the logit, of the lowest token among equals */
+#pragma unroll
+    for (int k = 0; k < STRETCH / STRETCH_THREADS; k++) {
+      int token = first + k * STRETCH_THREADS + (int)threadIdx.x;
+      bool exists = token < o.n_logits && values.is_in(token, logits[k]);
+      n_mine += exists;
+      if (exists && logits[k] > best)
+        best = logits[k], mine.token = token;
+    }
+    mine.score = best;
   }
   constexpr int share = STRETCH_THREADS / STRETCH_GROUPS;
   double of_group = mine.token < 0 ? -INFINITY : mine.score;
@@ -281,6 +292,8 @@ __global__ void __launch_bounds__(STRETCH_THREADS) pick(operands o) {
   __shared__ stretch_shared shared;
   int64_t row = blockIdx.x;
   int first = (int)blockIdx.y * STRETCH, end = min(first + STRETCH, o.n_logits);
+  if (o.parameters[row * N_PARAMETERS + ISO_SAMPLE_TEMPERATURE] == 0) /* decided, by the way */
+    return;
   drawing d = drawing_of(o, row);
   if (d.decided)
     return;

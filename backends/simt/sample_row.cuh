@@ -83,9 +83,11 @@ struct row_values {
   __device__ double operator[](int token) const {
     return penalised ? penalised[token] : of(token, logits[token]);
   }
+  __device__ bool is_in(int token, float logit) const {
+    return logit > -INFINITY && (!allowed || (allowed[token / 32] >> (token % 32) & 1));
+  }
   __device__ double of(int token, float logit) const {
-    bool out = (allowed && !(allowed[token / 32] >> (token % 32) & 1)) || !(logit > -INFINITY);
-    return out ? -INFINITY : (double)logit;
+    return is_in(token, logit) ? (double)logit : -INFINITY;
   }
 };
 
