@@ -256,7 +256,7 @@ static bool are_dense(const iso_tensor &tensor) {
   return true;
 }
 
-/* The norm is a launch of its own, so that nobody reads what others store. */
+/* Products begin when all of the norm is there, so that nobody reads what others store. */
 static bool is_rounded_norm(const simt_deferred_op *ops, uint32_t count) {
   return simt_add_rms_norm_fits(ops, count < 2 ? count : 2) &&
          (count < 3 || (ops[2].rounds &&

@@ -217,24 +217,29 @@ __device__ __forceinline__ void hopper_cluster_sum(const float *shared, int n_ra
     }
 }
 
-/* As simt_launch_early(), in clusters of `cluster` blocks along x. */
-template <typename... P, typename... A>
+/* As simt_launch_early(), in clusters of `cluster` blocks along x. Together: blocks wait for each
+ * other, and are no more than the device runs at once; it begins none before there is room for all,
+ * whatever kernels of other queues run. */
+template <bool Together = false, typename... P, typename... A>
 iso_status hopper_launch(iso_queue *queue, const char *name, void (*kernel)(P...), dim3 grid,
                          dim3 block, unsigned cluster, size_t shared_bytes, A... arguments) {
   ISO_TRY(simt_prepare_launch(queue, kernel, shared_bytes));
-  cudaLaunchAttribute attributes[2] = {};
+  cudaLaunchAttribute attributes[3] = {};
   attributes[0].id = cudaLaunchAttributeClusterDimension;
   attributes[0].val.clusterDim.x = cluster;
   attributes[0].val.clusterDim.y = attributes[0].val.clusterDim.z = 1;
-  attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attributes[1].val.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = Together ? cudaLaunchAttributeCooperative : cudaLaunchAttributeIgnore;
+  if (Together)
+    attributes[1].val.cooperative = 1;
+  attributes[2].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[2].val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config = {};
   config.gridDim = grid;
   config.blockDim = block;
   config.dynamicSmemBytes = shared_bytes;
   config.stream = queue->stream;
   config.attrs = attributes;
-  config.numAttrs = queue->device->starts_early && !queue->at_turn ? 2 : 1;
+  config.numAttrs = queue->device->starts_early && !queue->at_turn ? 3 : 2;
   queue->at_turn = false;
   (void)cudaLaunchKernelEx(&config, kernel, P(arguments)...); /* its error is also the last one */
   return cuda_launched(queue, name);

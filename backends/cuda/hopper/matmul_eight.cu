@@ -24,6 +24,7 @@ matmul_eight_part read_part(const iso_op_arguments *arguments) {
   part.bias = (const float *)simt_address(arguments->inputs[2]);
   part.y = simt_rows_of(arguments->outputs[0]);
   part.n_features = weight.dims[0];
+  part.row_scales = simt_is_noted(weight.buffer, weight.offset);
   return part;
 }
 
@@ -45,23 +46,29 @@ simt_rounded_rows lend(iso_queue *queue, int64_t n_columns) {
   return {image, (float *)(image + CUDA_ROWS_CODES)};
 }
 
-/* Products of the same rows in one launch: of `rounded` ones, or without an image of what is
- * rounded in the scratch of the first. */
-template <typename W>
-iso_status multiply(iso_queue *queue, const simt_deferred_op *ops, uint32_t count,
-                    const simt_rounded_rows &rounded) {
+/* Products of the same rows. */
+matmul_eight_arguments read_products(const simt_deferred_op *ops, uint32_t count) {
   matmul_eight_arguments a = {};
   const iso_op_arguments &first = ops[0].arguments;
   a.x = matmul_eight_rows_in(simt_workspace(&first), matmul_rows(&first), first.inputs[1].dims[1]);
   for (uint32_t i = 0; i < count; i++)
     if (ops[i].arguments.inputs[1].dims[0] > 0)
       a.parts[a.n_parts++] = read_part(&ops[i].arguments);
+  return a;
+}
+
+/* Products of the same rows in one launch: of `rounded` ones, or without an image of what is
+ * rounded in the scratch of the first. */
+template <typename W>
+iso_status multiply(iso_queue *queue, const simt_deferred_op *ops, uint32_t count,
+                    const simt_rounded_rows &rounded) {
+  matmul_eight_arguments a = read_products(ops, count);
   if (a.x.n_rows == 0 || a.n_parts == 0)
     return ISO_OK;
   if (rounded.image)
     a.x.image = rounded.image, a.x.scales = rounded.scales;
   else
-    ISO_TRY(matmul_eight_prepare<W::float8>(queue, simt_rows_of(first.inputs[0]), a.x));
+    ISO_TRY(matmul_eight_prepare<W::float8>(queue, simt_rows_of(ops[0].arguments.inputs[0]), a.x));
   return matmul_eight_run<W>(queue, "matmul.eight", a);
 }
 
@@ -110,23 +117,59 @@ iso_status run_glu(iso_queue *queue, const simt_deferred_op &glu, const iso_op_a
   return ISO_OK;
 }
 
+/* Rows as matmul_eight_make.cuh has them; false where they are others. */
+bool read_rows(const iso_tensor &tensor, make_rows *out) {
+  simt_rows rows = simt_rows_of(tensor);
+  *out = make_rows{rows.data, rows.strides[0]};
+  return rows.scheme == ISO_SCHEME_BF16 && rows.n_dims == 1 && simt_is_aligned(rows, 16) &&
+         rows.n_columns % SIMT_ROUNDED_GROUP == 0 && rows.n_rows <= SIMT_SLAB;
+}
+
+/* An add, the rms_norm of its result and `count` products of that in one launch; *out_is_done says
+ * whether there is one. */
+template <typename W>
+iso_status norm_and_multiply(iso_queue *queue, const simt_deferred_op *ops, uint32_t count,
+                             bool *out_is_done) {
+  const iso_op_arguments &add = ops[0].arguments, &norm = ops[1].arguments;
+  auto *attributes = (const iso_rms_norm_attributes *)ops[1].attributes;
+  matmul_eight_arguments a = read_products(ops + 2, count);
+  make_norm make = {};
+  make.n_rows = (int32_t)a.x.n_rows, make.n_columns = a.x.n_groups * EIGHT_GROUP;
+  *out_is_done = false;
+  if (!wants_rounded<W>(ops[2].arguments) || a.n_parts == 0 || make.n_columns > MAKE_NORM_COLUMNS ||
+      !read_rows(add.inputs[0], &make.a) || !read_rows(add.inputs[1], &make.b) ||
+      !read_rows(norm.inputs[0], &make.sum) || !read_rows(norm.outputs[0], &make.y))
+    return ISO_OK;
+  make.to = lend(queue, make.n_columns);
+  make.weight = (const float *)simt_address(norm.inputs[1]);
+  make.epsilon = attributes->epsilon, make.weight_offset = attributes->weight_offset;
+  make.meeting.counters = simt_queue_counters(queue);
+  a.x.image = make.to.image, a.x.scales = make.to.scales;
+  return matmul_eight_make_and_run<W>(queue, "add, rms_norm, matmul.eight", a, make, out_is_done);
+}
+
 /* What fusion.h finds around products of the same rows: the add and the rms_norm, or the attention,
  * that make them, the glu of two. */
 template <typename W>
 iso_status run_group(iso_queue *queue, const simt_deferred_op *ops, uint32_t count) {
   simt_rounded_rows rounded = {};
   iso_op maker = ops[0].arguments.op;
-  bool has_glu = ops[count - 1].arguments.op == ISO_OP_GLU;
+  bool is_done = false, has_glu = ops[count - 1].arguments.op == ISO_OP_GLU;
   uint32_t begin = maker == ISO_OP_ADD ? 2 : maker == ISO_OP_PAGED_ATTENTION ? 1 : 0;
+  uint32_t n_products = count - begin - has_glu;
   auto make = [&]() {
     return begin == 2 ? simt_add_rms_norm(queue, ops, 2) : simt_launch_deferred(queue, ops[0]);
   };
   const iso_op_arguments &product = ops[begin].arguments;
-  if (begin > 0)
+  if constexpr (W::float8)
+    if (begin == 2)
+      ISO_TRY(norm_and_multiply<W>(queue, ops, n_products, &is_done));
+  if (begin > 0 && !is_done)
     ISO_TRY(make_rounded<W>(queue, product, product.inputs[1].dims[1], make, &rounded));
-  else
+  else if (begin == 0)
     rounded = find_rounded<W>(queue, product);
-  ISO_TRY(multiply<W>(queue, ops + begin, count - begin - has_glu, rounded));
+  if (!is_done)
+    ISO_TRY(multiply<W>(queue, ops + begin, n_products, rounded));
   return has_glu ? run_glu<W>(queue, ops[count - 1], ops[count - 2].arguments) : ISO_OK;
 }
 

@@ -12,12 +12,14 @@
  * which begins each tile EIGHT_LAG groups of columns later, multiplies. Threads keep copies of
  * weights (from before x is there) and of x going.
  *
- * Two blocks side by side go from tile to tile and share the copies of x. Few rows by few features:
- * the blocks of a cluster split K and add their sums up in the end. */
+ * Blocks go from tile to tile; of 128 rows two side by side share the copies of x. Few rows by few
+ * features: the blocks of a cluster split K and add their sums up in the end. Where the groups of
+ * each row of a weight have one scale it multiplies whole sums, not each group's: 64 rows take as
+ * long as their copies, nearly, and adding up is half of what runs beside those. */
 #ifndef ISOMER_CUDA_HOPPER_MATMUL_EIGHT_H
 #define ISOMER_CUDA_HOPPER_MATMUL_EIGHT_H
 
-#include "backends/cuda/hopper/hopper.cuh"
+#include "backends/cuda/hopper/matmul_eight_make.cuh"
 #include "backends/simt/matmul_packed.cuh"
 #include "backends/simt/rounding.cuh"
 #include <atomic>
@@ -50,6 +52,7 @@ struct matmul_eight_part {
   int64_t n_features;
   int32_t first_column; /* of tiles, behind those of the parts before */
   bool wide_y;          /* rows that can be written 8 values at a time */
+  bool row_scales;      /* all groups of a row have one scale */
 };
 
 /* Rows rounded to 8 bits. */
@@ -276,6 +279,18 @@ template <typename W, int Rows> struct matmul_eight_product {
       hopper_product_8(of, left[i], right + 2 * i, i > 0);
     hopper_product_commit();
   }
+  /* Adds it to the sums, by the scales of x alone. */
+  __device__ __forceinline__ void add(const uint8_t *of_x, int lane,
+                                      float (&sums)[Rows / 2]) const {
+#pragma unroll
+    for (int j = 0; j < Rows / 8; j++) {
+      float2 x = *(const float2 *)(of_x + lane % 4 * 8 + 32 * j);
+      sums[4 * j] += matmul_eight_sum(of[4 * j]) * x.x;
+      sums[4 * j + 1] += matmul_eight_sum(of[4 * j + 1]) * x.y;
+      sums[4 * j + 2] += matmul_eight_sum(of[4 * j + 2]) * x.x;
+      sums[4 * j + 3] += matmul_eight_sum(of[4 * j + 3]) * x.y;
+    }
+  }
   /* Adds it to the sums, by the scales of a unit of weights and of x (NULL: rows have them). */
   __device__ __forceinline__ void add(const uint8_t *unit, const uint8_t *of_x, int lane,
                                       float (&sums)[Rows / 2]) const {
@@ -296,9 +311,9 @@ template <typename W, int Rows> struct matmul_eight_product {
 /* What all threads of a block know. */
 template <typename W, int Rows, bool Splits> struct matmul_eight_block {
   typedef matmul_eight_shared<W, Rows> layout;
-  static constexpr int pair = Splits ? 1 : EIGHT_PAIR, depth = layout::depth;
-  static_assert(Splits || layout::slabs == pair || layout::step == pair,
-                "each block of a pair copies as much");
+  static constexpr int pair = !Splits && Rows == EIGHT_WIDE ? EIGHT_PAIR : 1;
+  static constexpr int depth = layout::depth;
+  static_assert(layout::slabs == pair || pair == 1, "each block of a pair copies a slab");
 
   const matmul_eight_arguments &a;
   uint8_t *shared;
@@ -313,11 +328,16 @@ template <typename W, int Rows, bool Splits> struct matmul_eight_block {
         step(Splits ? 1 : gridDim.x / pair),
         n_tiles(Splits ? 1 : (arguments.x.n_rows + Rows - 1) / Rows * arguments.n_columns) {}
 
+  /* Where a part of K begins: of long ones with a slot. */
+  __device__ __forceinline__ int edge(int part) const {
+    int n = a.x.n_groups, group = (int)((int64_t)n * part / gridDim.x);
+    bool is_long = n >= 2 * layout::step * (int)gridDim.x;
+    return is_long && group < n ? group / layout::step * layout::step : group;
+  }
   __device__ __forceinline__ matmul_eight_tile find(int64_t index) const {
     if constexpr (Splits)
       return matmul_eight_tile_of(a, (int64_t)blockIdx.z * Rows, (int)blockIdx.y, 16 * a.tiles, 0,
-                                  (int)((int64_t)a.x.n_groups * rank / gridDim.x),
-                                  (int)((int64_t)a.x.n_groups * (rank + 1) / gridDim.x));
+                                  edge(rank), edge(rank + 1));
     else
       return matmul_eight_find<Rows>(a, index, rank, pair);
   }
@@ -345,10 +365,11 @@ template <int Depth> struct matmul_eight_cursor {
 };
 
 /* One thread's share of the weights, every other tile from `first_tile` on, from before x is there.
- */
-template <typename W, int Rows, bool Splits>
+ * wait() is called when a slot of them is on its way. */
+template <typename W, int Rows, bool Splits, typename F>
 __device__ __forceinline__ void
-matmul_eight_copy_weights(const matmul_eight_block<W, Rows, Splits> &block, int first_tile) {
+matmul_eight_copy_weights(const matmul_eight_block<W, Rows, Splits> &block, int first_tile,
+                          F wait) {
   typedef matmul_eight_shared<W, Rows> layout;
   matmul_eight_cursor<block.depth> at = {0, 1};
   const matmul_eight_arguments &a = block.a;
@@ -372,6 +393,8 @@ matmul_eight_copy_weights(const matmul_eight_block<W, Rows, Splits> &block, int 
       for (int i = 0; i < EIGHT_TILES; i += 2)
         if (first_tile + i < tiles)
           hopper_copy(to + i * layout::step * W::unit_bytes, weight + i * tile_bytes, bytes, full);
+      if (index == block.first && group == tile.begin)
+        wait();
       at.advance();
     }
   }
@@ -398,13 +421,12 @@ matmul_eight_copy_rows(const matmul_eight_block<W, Rows, Splits> &block) {
       uint64_t *full = &block.full[slot];
       hopper_barrier_wait(&block.empty[slot], at.phase);
       hopper_barrier_expect(full, count * (layout::x_bytes + layout::scale_bytes));
-      /* Of a pair each copies a slab, or where there is one, a group. */
-      int own_slab = layout::slabs > 1 ? block.rank : 0;
+      int own_slab = pair > 1 ? block.rank : 0;
       int64_t slab = min(tile.row / EIGHT_SLAB + own_slab, (x.n_rows - 1) / EIGHT_SLAB);
       int64_t from = (slab * x.n_groups + group) * EIGHT_SLAB;
 #pragma unroll
       for (int i = 0; i < layout::step; i++) {
-        if (i >= count || (pair > 1 && layout::slabs == 1 && i != block.rank))
+        if (i >= count)
           continue;
         copy(block.x_of(slot, i) + own_slab * EIGHT_SLAB_BYTES,
              x.image + (from + i * EIGHT_SLAB) * EIGHT_GROUP, EIGHT_SLAB_BYTES, full);
@@ -418,13 +440,14 @@ matmul_eight_copy_rows(const matmul_eight_block<W, Rows, Splits> &block) {
 }
 
 /* What a subgroup that multiplies has of its tile of 16 features. */
-template <typename W, int Rows, bool Splits> struct matmul_eight_work {
+template <typename W, int Rows, bool Splits, bool RowScales> struct matmul_eight_work {
   typedef matmul_eight_block<W, Rows, Splits> block_type;
   typedef matmul_eight_shared<W, Rows> layout;
   const block_type &block;
   int warp, lane;
   matmul_eight_cursor<block_type::depth> at = {0, 0};
   float sums[Rows / 2];
+  float2 row_scales; /* RowScales: of the features that this lane has sums of */
 
   __device__ __forceinline__ explicit matmul_eight_work(const block_type &of)
       : block(of), warp((int)threadIdx.x / 32 - 4), lane((int)threadIdx.x % 32) {}
@@ -449,8 +472,21 @@ template <typename W, int Rows, bool Splits> struct matmul_eight_work {
   }
   __device__ __forceinline__ void add(const matmul_eight_product<W, Rows> &product, int slot,
                                       int group) {
+    const uint8_t *unit = block.weights_of(slot, warp, group);
     const uint8_t *of_x = layout::by_row ? nullptr : block.scales_of(slot, group);
-    product.add(block.weights_of(slot, warp, group), of_x, lane, sums);
+    if constexpr (RowScales) {
+      row_scales = *(const float2 *)(unit + W::scales_at + lane / 4 * 8);
+      product.add(of_x, lane, sums);
+    } else {
+      product.add(unit, of_x, lane, sums);
+    }
+  }
+  /* When all is added. */
+  __device__ __forceinline__ void finish() {
+    if constexpr (RowScales)
+#pragma unroll
+      for (int i = 0; i < Rows / 2; i++)
+        sums[i] *= i % 4 < 2 ? row_scales.x : row_scales.y;
   }
   __device__ __forceinline__ void release(int slot) {
     __syncwarp();
@@ -537,12 +573,12 @@ template <typename W, int Rows, bool Splits> struct matmul_eight_work {
 };
 
 /* Tiles of a block, by the subgroups that multiply. */
-template <typename W, int Rows, bool Splits>
+template <bool RowScales, typename W, int Rows, bool Splits>
 __device__ __forceinline__ void
 matmul_eight_multiply(const matmul_eight_block<W, Rows, Splits> &block) {
   typedef matmul_eight_shared<W, Rows> layout;
   const matmul_eight_arguments &a = block.a;
-  matmul_eight_work<W, Rows, Splits> work(block);
+  matmul_eight_work<W, Rows, Splits, RowScales> work(block);
   const float *factors = layout::by_row ? a.x.scales : nullptr;
   for (int64_t index = block.first; index < block.n_tiles; index += block.step) {
     matmul_eight_tile tile = block.find(index);
@@ -552,6 +588,7 @@ matmul_eight_multiply(const matmul_eight_block<W, Rows, Splits> &block) {
       work.multiply(tile.end - tile.begin, last);
     else
       work.multiply_by_turns(tile.end - tile.begin, last);
+    work.finish();
     const matmul_eight_part &part = a.parts[tile.part];
     int64_t end = min(part.n_features, tile.feature + 16 * a.tiles);
     if constexpr (Splits) {
@@ -570,21 +607,25 @@ matmul_eight_multiply(const matmul_eight_block<W, Rows, Splits> &block) {
 }
 
 /* Grid: Splits: parts of K, which are a cluster; columns of tiles; tiles of rows. Otherwise any
- * number of clusters of EIGHT_PAIR blocks. */
-template <typename W, int Rows, bool Splits>
+ * number of blocks, of 128 rows clusters of EIGHT_PAIR. */
+template <typename W, int Rows, bool Splits, bool RowScales, typename Make>
 __global__ void __launch_bounds__(EIGHT_THREADS, 1)
-    matmul_eight(const __grid_constant__ matmul_eight_arguments a) {
+    matmul_eight(const __grid_constant__ matmul_eight_arguments a,
+                 const __grid_constant__ Make make) {
 #if HOPPER_HAS_WGMMA
   typedef matmul_eight_block<W, Rows, Splits> block_type;
   extern __shared__ uint8_t dynamic[];
-  __shared__ uint64_t full[block_type::depth], empty[block_type::depth];
+  __shared__ uint64_t full[block_type::depth], empty[block_type::depth], made;
   block_type block(a, dynamic + (1024 - mma_shared_address(dynamic) % 1024) % 1024, full, empty);
   int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  int n_blocks = (int)(gridDim.x * gridDim.y * gridDim.z);
   if (threadIdx.x == 0) {
     for (int i = 0; i < block.depth; i++) {
       hopper_barrier_init(&full[i], 3); /* two threads that copy weights, one x */
       hopper_barrier_init(&empty[i], EIGHT_TILES * block.pair);
     }
+    if (Make::makes)
+      hopper_barrier_init(&made, 1);
     hopper_barrier_fence();
   }
   __syncthreads();
@@ -594,18 +635,30 @@ __global__ void __launch_bounds__(EIGHT_THREADS, 1)
   if (threadIdx.x < 128) {
     hopper_give_registers<56>();
     if (warp < 2 && lane == 0) {
-      matmul_eight_copy_weights(block, warp);
+      matmul_eight_copy_weights(block, warp, [&]() {
+        if constexpr (Make::makes) /* rows are made sooner while little is copied */
+          hopper_barrier_wait(&made, 0);
+      });
     } else if (warp == 2 && lane == 0) {
       simt_wait_for_earlier(); /* x is not there before */
+      if constexpr (Make::makes) {
+        make.meeting.wait(make.shares(n_blocks));
+        hopper_barrier_arrive(&made);
+      }
       matmul_eight_copy_rows(block);
+      if constexpr (Make::makes)
+        make.meeting.leave(n_blocks);
     }
     __syncwarp();
     if (Splits)
       hopper_cluster_sync();
   } else {
     hopper_take_registers<224>();
-    simt_wait_for_earlier();
-    matmul_eight_multiply(block);
+    if constexpr (Make::makes)
+      make.make((int)((blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x), n_blocks);
+    else
+      simt_wait_for_earlier();
+    matmul_eight_multiply<RowScales>(block);
   }
   __syncwarp();
   if (Splits || block.pair > 1)

@@ -11,14 +11,27 @@ static inline uint64_t matmul_eight_workspace(int64_t n_rows, int64_t n_columns)
   return parts * (EIGHT_SLAB_BYTES + EIGHT_SLAB * 4) + 1024;
 }
 
+/* The kernel for these parts. */
+template <typename W, int Rows, bool Splits, typename Make>
+auto matmul_eight_kernel(const matmul_eight_arguments &a) {
+  auto kernel = matmul_eight<W, Rows, Splits, false, Make>;
+  bool row_scales = true;
+  for (int i = 0; i < a.n_parts; i++)
+    row_scales &= a.parts[i].row_scales;
+  if constexpr (W::float8 && Rows == EIGHT_SLAB)
+    if (row_scales)
+      kernel = matmul_eight<W, Rows, Splits, true, Make>;
+  return kernel;
+}
+
 /* Clusters of so many blocks that the device runs at once. */
-template <typename W, int Rows, bool Splits>
+template <typename W, int Rows, bool Splits, typename Make>
 int matmul_eight_clusters(iso_queue *queue, unsigned blocks) {
   static std::atomic<int> known[EIGHT_SPLITS + 1]; /* the cards of a machine are alike */
   int count = known[blocks].load(std::memory_order_relaxed);
   if (count == 0) {
-    count = hopper_clusters(queue, matmul_eight<W, Rows, Splits>, EIGHT_THREADS, blocks,
-                            matmul_eight_shared<W, Rows>::bytes);
+    count = hopper_clusters(queue, matmul_eight<W, Rows, Splits, false, Make>, EIGHT_THREADS,
+                            blocks, matmul_eight_shared<W, Rows>::bytes);
     known[blocks].store(count, std::memory_order_relaxed);
   }
   return count;
@@ -55,7 +68,8 @@ static inline void matmul_eight_place(matmul_eight_arguments *a, int tiles) {
   }
 }
 
-/* How products are cut: tiles of a block, and blocks that split K, none for pairs that share x. */
+/* How products are cut: tiles of a block, and blocks that split K, none where blocks go from tile
+ * to tile. */
 struct matmul_eight_cut {
   unsigned splits;
   int tiles;
@@ -64,10 +78,10 @@ struct matmul_eight_cut {
 /* The cut that is done first, where a group of columns takes as long as its copies, of which x is
  * as much as 4 tiles of weights, a block's start and end as long as 6 groups of 8 tiles, and adding
  * up what others have as 2 more. */
-template <typename W>
+template <typename W, typename Make>
 matmul_eight_cut matmul_eight_cut_of(iso_queue *queue, matmul_eight_arguments a) {
   int64_t row_tiles = matmul_count(a.x.n_rows, EIGHT_SLAB), best_time = INT64_MAX;
-  int64_t pairs = matmul_eight_clusters<W, EIGHT_SLAB, false>(queue, EIGHT_PAIR);
+  int64_t blocks = matmul_eight_clusters<W, EIGHT_SLAB, false, Make>(queue, 1);
   int n_groups = a.x.n_groups;
   matmul_eight_cut best = {};
   auto offer = [&](int64_t time, unsigned splits, int tiles) {
@@ -76,53 +90,67 @@ matmul_eight_cut matmul_eight_cut_of(iso_queue *queue, matmul_eight_arguments a)
   };
   for (int tiles = EIGHT_TILES; tiles >= EIGHT_LEAST_TILES; tiles--) {
     int64_t each = tiles + 4, edge = 72;
-    matmul_eight_place(&a, EIGHT_PAIR * tiles);
-    offer(matmul_count(row_tiles * a.n_columns, pairs) * n_groups * each + edge, 0, tiles);
     matmul_eight_place(&a, tiles);
-    for (unsigned splits = 1; splits <= EIGHT_SPLITS && (int)splits <= n_groups; splits++) {
-      int64_t clusters = matmul_eight_clusters<W, EIGHT_SLAB, true>(queue, splits);
+    offer(matmul_count(row_tiles * a.n_columns, blocks) * n_groups * each + edge, 0, tiles);
+    for (unsigned splits = 2; splits <= EIGHT_SPLITS && (int)splits <= n_groups; splits++) {
+      int64_t clusters = matmul_eight_clusters<W, EIGHT_SLAB, true, Make>(queue, splits);
       int64_t turns = matmul_count(row_tiles * a.n_columns, clusters);
-      offer(turns * (matmul_count(n_groups, splits) * each + edge + (splits > 1 ? 24 : 0)), splits,
-            tiles);
+      offer(turns * (matmul_count(n_groups, splits) * each + edge + 24), splits, tiles);
     }
   }
   return best;
 }
 
-template <typename W, int Rows>
+template <typename W, int Rows, typename Make>
 iso_status matmul_eight_walk(iso_queue *queue, const char *name, matmul_eight_arguments a,
-                             int tiles) {
-  matmul_eight_place(&a, EIGHT_PAIR * tiles);
+                             int tiles, const Make &make) {
+  constexpr int pair = matmul_eight_block<W, Rows, false>::pair;
+  matmul_eight_place(&a, pair * tiles);
   a.tiles = tiles;
   int64_t pairs = matmul_count(a.x.n_rows, Rows) * a.n_columns;
-  int64_t most = matmul_eight_clusters<W, Rows, false>(queue, EIGHT_PAIR);
-  return hopper_launch(queue, name, matmul_eight<W, Rows, false>,
-                       dim3((unsigned)(EIGHT_PAIR * (pairs < most ? pairs : most))),
-                       dim3(EIGHT_THREADS), EIGHT_PAIR, (size_t)matmul_eight_shared<W, Rows>::bytes,
-                       a);
+  int64_t most = matmul_eight_clusters<W, Rows, false, Make>(queue, pair);
+  return hopper_launch<Make::makes>(queue, name, matmul_eight_kernel<W, Rows, false, Make>(a),
+                                    dim3((unsigned)(pair * (pairs < most ? pairs : most))),
+                                    dim3(EIGHT_THREADS), pair,
+                                    (size_t)matmul_eight_shared<W, Rows>::bytes, a, make);
 }
 
-template <typename W>
+template <typename W, typename Make>
 iso_status matmul_eight_split(iso_queue *queue, const char *name, matmul_eight_arguments a,
-                              const matmul_eight_cut &cut) {
+                              const matmul_eight_cut &cut, const Make &make) {
   matmul_eight_place(&a, cut.tiles);
   if (a.n_columns > 65535)
     return simt_fail_size(name);
-  return hopper_launch(
-      queue, name, matmul_eight<W, EIGHT_SLAB, true>,
+  return hopper_launch<Make::makes>(
+      queue, name, matmul_eight_kernel<W, EIGHT_SLAB, true, Make>(a),
       dim3(cut.splits, (unsigned)a.n_columns, (unsigned)matmul_count(a.x.n_rows, EIGHT_SLAB)),
-      dim3(EIGHT_THREADS), cut.splits, (size_t)matmul_eight_shared<W, EIGHT_SLAB>::bytes, a);
+      dim3(EIGHT_THREADS), cut.splits, (size_t)matmul_eight_shared<W, EIGHT_SLAB>::bytes, a, make);
 }
 
 /* Makes all parts, of one feature or more each. */
 template <typename W>
-iso_status matmul_eight_run(iso_queue *queue, const char *name, matmul_eight_arguments a) {
+iso_status matmul_eight_run(iso_queue *queue, const char *name, const matmul_eight_arguments &a) {
+  make_nothing nothing;
   if (a.x.n_rows >= EIGHT_LEAST_WIDE)
-    return matmul_eight_walk<W, EIGHT_WIDE>(queue, name, a, EIGHT_TILES);
-  matmul_eight_cut cut = matmul_eight_cut_of<W>(queue, a);
+    return matmul_eight_walk<W, EIGHT_WIDE>(queue, name, a, EIGHT_TILES, nothing);
+  matmul_eight_cut cut = matmul_eight_cut_of<W, make_nothing>(queue, a);
   if (cut.splits == 0)
-    return matmul_eight_walk<W, EIGHT_SLAB>(queue, name, a, cut.tiles);
-  return matmul_eight_split<W>(queue, name, a, cut);
+    return matmul_eight_walk<W, EIGHT_SLAB>(queue, name, a, cut.tiles, nothing);
+  return matmul_eight_split<W>(queue, name, a, cut, nothing);
+}
+
+/* The same of up to EIGHT_SLAB rows that `make` makes, where all blocks run at once; *out_is_done
+ * says whether they do. */
+template <typename W, typename Make>
+iso_status matmul_eight_make_and_run(iso_queue *queue, const char *name, matmul_eight_arguments a,
+                                     const Make &make, bool *out_is_done) {
+  matmul_eight_cut cut = matmul_eight_cut_of<W, Make>(queue, a);
+  *out_is_done = true;
+  if (cut.splits == 0)
+    return matmul_eight_walk<W, EIGHT_SLAB>(queue, name, a, cut.tiles, make);
+  matmul_eight_place(&a, cut.tiles);
+  *out_is_done = a.n_columns <= matmul_eight_clusters<W, EIGHT_SLAB, true, Make>(queue, cut.splits);
+  return *out_is_done ? matmul_eight_split<W>(queue, name, a, cut, make) : ISO_OK;
 }
 
 #endif
