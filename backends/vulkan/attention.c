@@ -15,9 +15,9 @@ enum {
   MAX_SPLITS = 32,
   ONE_CHUNK = 4,        /* paged_attention_one.comp */
   ONE_POSITIONS = 32,   /* that a workgroup takes at a time */
-  ROPE_WORKGROUP = 256, /* with rope, of one token: heads are few, so each has more invocations */
+  ROPE_WORKGROUP = 512, /* with rope, of one token: heads are few, so each has more invocations */
   ROPE_CHUNK = 2,
-  ROPE_GROUPS = 256,   /* all of them at once */
+  ROPE_GROUPS = 128,   /* all of them at once */
   ROPE_POSITIONS = 64, /* PART of shaders/rope_one.glsl */
   MATRIX_ROWS = 128,   /* paged_attention_matrix.comp */
   MATRIX_WORKGROUP = 256,
@@ -299,6 +299,18 @@ _Static_assert(WANTED_GROUPS *ONE_CHUNK *(MAX_HEAD_DIM + 2) * sizeof(float) <= V
                    WANTED_GROUPS / 2 <= VULKAN_ARRIVALS,
                "room for all parts");
 
+/* The shader keeps eight floats of each head an invocation, and the heads themselves. */
+static uint32_t choose_rope_workgroup(const iso_device *device, const iso_tensor *k_cache) {
+  uint32_t head_dim = (uint32_t)k_cache->dims[3], workgroup = ROPE_WORKGROUP;
+  uint32_t n_teams = workgroup / (head_dim < 8 ? 1 : head_dim / 8);
+  uint32_t n_floats =
+      ROPE_CHUNK * (8 * workgroup + 2 * n_teams + 2 * MAX_SPLITS) + (ROPE_CHUNK + 2) * head_dim + 1;
+  return workgroup <= device->facts.most_invocations &&
+                 n_floats * sizeof(float) <= device->facts.shared_bytes
+             ? workgroup
+             : workgroup / 2;
+}
+
 iso_status vulkan_launch_rope_attention(iso_queue *queue, const iso_op_arguments *rope_q,
                                         const iso_op_arguments *rope_k,
                                         const iso_op_arguments *write,
@@ -309,7 +321,7 @@ iso_status vulkan_launch_rope_attention(iso_queue *queue, const iso_op_arguments
   const iso_tensor *q = &attention->inputs[Q], *k = &attention->inputs[K_CACHE];
   /* A key that is turned in place is read by its own workgroups alone, so they take more heads. */
   bool is_in_place = vulkan_address(&rope_k->inputs[0]) == vulkan_address(&rope_k->outputs[0]);
-  uint32_t workgroup = is_in_place ? WORKGROUP : ROPE_WORKGROUP;
+  uint32_t workgroup = is_in_place ? WORKGROUP : choose_rope_workgroup(device, k);
   /* To join parts takes no dispatch here, so they may be short. */
   attention_tiling tiling = is_in_place
                                 ? plan_one(attention, ONE_CHUNK, WANTED_GROUPS, ROPE_POSITIONS)

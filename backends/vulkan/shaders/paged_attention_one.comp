@@ -48,7 +48,11 @@ layout(push_constant) uniform Push {
 #endif
 
 const uint LANES = HEAD_DIM / 8, N_TEAMS = WORKGROUP / LANES, QUADS = HEAD_DIM / 4;
+#ifdef ROPE
+const uint AT_ONCE = 2; /* of larger workgroups; four took longer */
+#else
 const uint AT_ONCE = 4;
+#endif
 
 shared vec4 team_sums[N_TEAMS * CHUNK * QUADS];
 shared vec2 team_totals[N_TEAMS * CHUNK]; /* largest score, sum of weights */
@@ -111,10 +115,11 @@ uvec4 raw_keys[AT_ONCE], raw_values[AT_ONCE];
 uint64_t key_row(uint u) { return k_cache + cache_rows[u] * cache_row_bytes(TYPE_K, HEAD_DIM); }
 uint64_t value_row(uint u) { return v_cache + cache_rows[u] * cache_row_bytes(TYPE_V, HEAD_DIM); }
 
+/* A team's positions from p0 on, below `end`; pages that are not there are taken for the first. */
 void ask_for_positions(uint sequence, uint kv_head, uint p0, uint end, uint octet) {
   [[unroll]] for (uint u = 0; u < AT_ONCE; u++) {
     uint p = min(p0 + u * N_TEAMS, end - 1);
-    uint page = uint(Ints(block_table).v[sequence * n_blocks + p / PAGE_SIZE]);
+    uint page = uint(max(Ints(block_table).v[sequence * n_blocks + p / PAGE_SIZE], 0));
     cache_rows[u] = (uint64_t(page) * N_KV_HEADS + kv_head) * PAGE_SIZE + p % PAGE_SIZE;
     raw_keys[u] = load_raw(key_row(u), octet, TYPE_K);
     raw_values[u] = load_raw(value_row(u), octet, TYPE_V);
@@ -136,7 +141,15 @@ void main() {
   ask_for_heads(kv_head, chunk);
   int turned_position = Ints(first_integer).v[positions_at];
   int token_slot = Ints(first_integer).v[slots_at];
-#endif
+  int start, n, context = Ints(context_length).v[0];
+  const uint sequence = 0;
+  bool is_found = has_token(0, 0, start, n);
+  /* However many parts there are, the first begins where the context does: its keys and values are
+   * asked for before anybody knows where it ends, and what lies behind that is not looked at. */
+  bool is_ahead = split == 0 && window == 0;
+  if (is_ahead)
+    ask_for_positions(0, kv_head, team, n_blocks * PAGE_SIZE, octet);
+#else
   /* Sequences that decode have one token each, so theirs is most often number `token`. */
   int start, n;
   uint sequence = min(token, n_sequences - 1);
@@ -145,7 +158,10 @@ void main() {
     sequence = s;
     is_found = has_token(s, int(token), start, n);
   }
-  int context = Ints(context_length).v[sequence], position = context - n + int(token) - start;
+  int context = Ints(context_length).v[sequence];
+  const bool is_ahead = false;
+#endif
+  int position = context - n + int(token) - start;
   uint begin = 0, end = 0;
   if (is_found) {
     uint from = window != 0 && position >= int(window) ? uint(position) - window + 1 : 0;
@@ -161,7 +177,7 @@ void main() {
   if (split >= n_parts)
     return;
 #endif
-  if (begin < end)
+  if (begin < end && !is_ahead)
     ask_for_positions(sequence, kv_head, begin + team, end, octet);
 #ifdef ROPE
   turn_heads(kv_head, chunk, float(turned_position));
