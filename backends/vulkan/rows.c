@@ -3,7 +3,7 @@
 #include "backends/vulkan/halves.h"
 #include "backends/vulkan/ops.h"
 
-enum { WORKGROUP = 64, WIDE_WORKGROUP = 256 };
+enum { WORKGROUP = 64, WIDE_WORKGROUP = 256, LONE_WORKGROUP = 512 };
 
 /* Long rows get more invocations. */
 static uint32_t workgroup_for(uint32_t n_columns) {
@@ -32,6 +32,10 @@ static iso_status launch_norm(iso_queue *queue, const iso_op_arguments *argument
                     .weight_offset = weight_offset};
   bool vector = vulkan_is_vector_rows(x) && vulkan_is_vector_rows(y) && push.weight % 16 == 0;
   uint32_t workgroup = workgroup_for(vector ? sizes.n_columns / 2 : sizes.n_columns);
+  /* A row alone waits for nothing but its own loads, one behind the other. */
+  if (vector && sizes.n_rows == 1 && sizes.n_columns / 4 >= LONE_WORKGROUP &&
+      vulkan_queue_device(queue)->facts.most_invocations >= LONE_WORKGROUP)
+    workgroup = LONE_WORKGROUP;
   vulkan_halves halves = {0};
   bool has_halves = vector && shader == VULKAN_SHADER_rms_norm && push.weight &&
                     vulkan_halves_wanted(queue, y, &halves);
@@ -121,7 +125,8 @@ VULKAN_LAUNCH(vulkan_gather_rows) {
                               .n_constants = 2,
                               .push = &push,
                               .push_bytes = sizeof push};
-  vulkan_split_groups(x->dims[0] > 0 ? push.n_rows : 0, dispatch.groups);
+  uint64_t n_pieces = vulkan_ceil_div(push.n_columns, dispatch.constants[0]);
+  vulkan_split_groups(x->dims[0] > 0 ? push.n_rows * n_pieces : 0, dispatch.groups);
   return vulkan_enqueue_op(queue, arguments, &dispatch);
 }
 

@@ -1,4 +1,5 @@
-/* gather_rows: rows picked by index, copied bit for bit. */
+/* gather_rows: rows picked by index, copied bit for bit, an element an invocation: stores between loads
+ * would have each wait for the one before. */
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #include "types.glsl"
@@ -14,14 +15,14 @@ layout(push_constant) uniform Push {
 };
 
 void main() {
-  uint r = group_index();
-  if (r >= n_rows)
+  uint n_pieces = (n_columns + WORKGROUP - 1) / WORKGROUP, r = group_index() / n_pieces;
+  uint i = group_index() % n_pieces * WORKGROUP + gl_LocalInvocationID.x;
+  if (r >= n_rows || i >= n_columns)
     return;
   uint picked = min(uint(Ints(rows).v[r]), n_source_rows - 1);
   uint64_t from = row_of(x, picked, n_source_rows), to = row_of(y, r, n_rows);
-  for (uint i = gl_LocalInvocationID.x; i < n_columns; i += WORKGROUP)
-    if (IS_WIDE != 0)
-      Words(to).v[i] = Words(from).v[i];
-    else
-      Halves(to).v[i] = Halves(from).v[i];
+  if (IS_WIDE != 0)
+    Words(to).v[i] = Words(from).v[i];
+  else
+    Halves(to).v[i] = Halves(from).v[i];
 }
