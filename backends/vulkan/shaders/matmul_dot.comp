@@ -125,7 +125,8 @@ float share_x() {
       vec4 sizes = abs(values[i]);
       peak = max(peak, max(max(sizes.x, sizes.y), max(sizes.z, sizes.w)));
     }
-    peak = subgroupMax(peak);
+    /* Bits of sizes have the order of sizes, and their largest is one instruction on some devices. */
+    peak = uintBitsToFloat(subgroupMax(floatBitsToUint(peak)));
     /* Of what is not finite, the step says so. */
     float inverse = peak > 2e-34 && peak < INFINITY ? MOST / peak : 0.0;
     steps[piece] = peak / MOST;

@@ -40,6 +40,15 @@ void main() {
       squares_of[gl_SubgroupID] = squares;
   }
   barrier();
+  float factor = 1.0 / PRODUCT_SCALE;
+  if (NORM != 0) {
+    float all = 0;
+    for (uint s = lane; s < gl_NumSubgroups; s += width)
+      all += squares_of[s];
+    float scale = 1.0 / sqrt(subgroupAdd(all) / float(N_IN) + uintBitsToFloat(EPSILON));
+    store_normalised(scale, unscaled);
+    factor *= scale;
+  }
   for (uint first = 0; first < N_UNITS; first += DEPTH * width)
     [[unroll]] for (uint d = 0; d < DEPTH; d++) {
       uint unit = first + d * width + lane, next = unit + DEPTH * width;
@@ -52,15 +61,6 @@ void main() {
         [[unroll]] for (uint i = 0; i < N_SUMS; i++)
           units[d][i] = load_unit(rows[i], next);
     }
-  float factor = 1.0 / PRODUCT_SCALE;
-  if (NORM != 0) {
-    float all = 0;
-    for (uint s = 0; s < gl_NumSubgroups; s++)
-      all += squares_of[s];
-    float scale = 1.0 / sqrt(all / float(N_IN) + uintBitsToFloat(EPSILON));
-    store_normalised(scale, unscaled);
-    factor *= scale;
-  }
   [[unroll]] for (uint i = 0; i < N_SUMS; i++)
     sums[i] = subgroupAdd(sums[i]) * factor;
   [[unroll]] for (uint i = 0; i < ROWS; i++)
