@@ -11,6 +11,9 @@ static const vulkan_shader dot_shaders[ISO_SCHEME_COUNT] = {
     [ISO_SCHEME_Q8_0] = VULKAN_SHADER_matmul_dot_q8_0,
     [ISO_SCHEME_Q4_0] = VULKAN_SHADER_matmul_dot_q4_0,
 };
+static const vulkan_shader held_shaders[ISO_SCHEME_COUNT] = {
+    [ISO_SCHEME_Q4_0] = VULKAN_SHADER_gated_dot_q4_0,
+};
 static const vulkan_shader wide_shaders[ISO_SCHEME_COUNT] = {
     [ISO_SCHEME_F16] = VULKAN_SHADER_matmul_wide_f16,
     [ISO_SCHEME_BF16] = VULKAN_SHADER_matmul_wide_bf16,
@@ -29,7 +32,11 @@ enum {
   DOT_LONG_GROUPS = 96,
   DOT_FEW = 256, /* workgroups with room for more loads under way */
   DOT_GATED_WORKGROUP = 256,
-  DOT_GATED_DEPTH = 4, /* loads of each of its two rows under way */
+  DOT_GATED_DEPTH = 4,    /* loads of each of its two rows under way */
+  HELD_ELEMENTS = 32,     /* of a unit of Q4_0, of which an invocation keeps one, or several */
+  HELD_DEPTH = 8,         /* loads under way in an invocation */
+  HELD_INVOCATIONS = 512, /* there at once on each of the device's multiprocessors, ... */
+  HELD_UNITS = 128,       /* ... which are taken for so many where the driver does not say */
   WIDE_WORKGROUP = 512,
   WIDE_GATED_DEPTH = 8,
   MANY_RESULTS = 32768, /* two rows a subgroup */
@@ -90,13 +97,18 @@ static uint32_t list_accesses(const vulkan_product *product, vulkan_access *out_
 typedef struct product_shape {
   vulkan_shader shader;
   uint32_t workgroup, rows, tiles, depth;
+  uint32_t n_subgroups; /* of a workgroup, where the shader has to know */
 } product_shape;
 
+/* What matmul_dot.comp keeps of x. */
+static uint64_t dot_shared_bytes(const iso_op_arguments *matmul) {
+  uint64_t n_in = vulkan_sizes_of(&matmul->inputs[0]).n_columns;
+  return n_in * 2 + n_in / 4;
+}
+
 static bool fits_dot(const iso_device *device, const iso_op_arguments *matmul) {
-  const iso_tensor *weight = &matmul->inputs[1];
-  uint64_t n_in = (uint64_t)weight->dims[weight->n_dims - 1];
-  return device->facts.has_dot && dot_shaders[weight->scheme] != 0 &&
-         n_in * 2 + n_in / 4 + STREAM_SHARED <= device->facts.shared_bytes;
+  return device->facts.has_dot && dot_shaders[matmul->inputs[1].scheme] != 0 &&
+         dot_shared_bytes(matmul) + STREAM_SHARED <= device->facts.shared_bytes;
 }
 
 static bool is_gated(const vulkan_product *product) {
@@ -159,6 +171,35 @@ static product_shape choose_dot_shape(const iso_device *device, const vulkan_pro
   return shape;
 }
 
+static uint32_t round_up(uint32_t value, uint32_t step) {
+  return vulkan_ceil_div(value, step) * step;
+}
+
+/* Gated units whose invocations keep x: all workgroups are there at once, and make as many rows as
+ * that leaves to each. False where it has no shape for a device or product. */
+static bool choose_held_shape(const iso_device *device, const vulkan_product *product,
+                              product_shape *out_shape) {
+  const iso_op_arguments *first = product->parts[0];
+  vulkan_shader shader = held_shaders[first->inputs[1].scheme];
+  uint32_t n_units = vulkan_sizes_of(&first->inputs[0]).n_columns / HELD_ELEMENTS;
+  uint32_t width = device->facts.subgroup_width, depth = width < HELD_DEPTH ? width : HELD_DEPTH;
+  uint32_t n_held = vulkan_ceil_div(n_units, device->facts.most_invocations);
+  uint32_t workgroup = round_up(vulkan_ceil_div(n_units, n_held), width);
+  uint64_t n_processors = device->facts.n_units ? device->facts.n_units : HELD_UNITS;
+  uint64_t n_groups = n_processors * vulkan_ceil_div(HELD_INVOCATIONS, workgroup);
+  uint64_t n_out = count_results(product) / 2;
+  uint32_t rows = round_up(vulkan_ceil_div(n_out, (uint32_t)n_groups), depth / 2);
+  *out_shape = (product_shape){.shader = shader,
+                               .workgroup = workgroup,
+                               .rows = rows,
+                               .tiles = 1,
+                               .depth = depth,
+                               .n_subgroups = workgroup / width};
+  uint64_t n_shared = (uint64_t)out_shape->n_subgroups * (2 * rows + 1);
+  return is_gated(product) && shader && device->facts.has_shuffle && rows <= n_out &&
+         dot_shared_bytes(first) + n_shared * sizeof(float) <= device->facts.shared_bytes;
+}
+
 static bool fits_wide(const iso_device *device, const vulkan_product *product) {
   const iso_tensor *x = &product->parts[0]->inputs[0];
   uint64_t bytes = product->norm || x->scheme == ISO_SCHEME_F32 ? 4 : 2;
@@ -183,8 +224,9 @@ static product_shape choose_wide_shape(const iso_device *device, const vulkan_pr
 
 static product_shape choose_shape(const iso_device *device, const vulkan_product *product) {
   const iso_op_arguments *first = product->parts[0];
+  product_shape held;
   if (fits_dot(device, first))
-    return choose_dot_shape(device, product);
+    return choose_held_shape(device, product, &held) ? held : choose_dot_shape(device, product);
   if (fits_wide(device, product))
     return choose_wide_shape(device, product);
   return (product_shape){shaders[first->inputs[1].scheme], WORKGROUP, ROWS, 1, 0};
@@ -244,8 +286,10 @@ iso_status vulkan_launch_product(iso_queue *queue, const vulkan_product *product
                     push.parts[0].bias || push.parts[1].bias || push.parts[2].bias,
                     norm_of(product), norm ? bits_of(norm->epsilon) : 0,
                     norm ? bits_of(norm->weight_offset) : 0, after, glu ? glu->activation : 0,
-                    push.n_in, shape.depth},
-      .n_constants = shape.depth ? 14 : 12,
+                    push.n_in, shape.depth, shape.n_subgroups},
+      .n_constants = shape.n_subgroups ? 15
+                     : shape.depth     ? 14
+                                       : 12,
       .push = &push,
       .push_bytes = sizeof push,
       .accesses = accesses,

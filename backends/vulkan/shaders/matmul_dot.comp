@@ -1,10 +1,14 @@
 /* As matmul_one.comp, on integer dot products: weights stay the codes they are, and x becomes
  * integers of 16 bits in two digits of 8, under a scale for the elements that a subgroup takes at a
  * time. Products of digits with codes are exact, so all that is lost is 2^-16 of the largest of
- * some hundred neighbours, less than storing x in 16 bits loses. streams.glsl has the frame. */
+ * some hundred neighbours, less than storing x in 16 bits loses. streams.glsl has the frame, or
+ * held.glsl with HELD. */
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_spirv_intrinsics : require
+#ifdef HELD
+#extension GL_KHR_shader_subgroup_shuffle : require
+#endif
 #include "one.glsl"
 
 layout(constant_id = 12) const uint N_IN = 32;
@@ -50,6 +54,10 @@ WeightRow row_of_part(uint part, uint n) {
   uint64_t scales = parts[part].rest + uint64_t(n_out[part]) * (N_UNITS * 16);
   return WeightRow(parts[part].rest + uint64_t(n) * (N_UNITS * 16),
                    scales + uint64_t(n) * (N_PIECES / 2 * 2));
+}
+
+WeightRow below(WeightRow row, uint n) {
+  return WeightRow(row.codes + n * (N_UNITS * 16), row.scales + n * (N_PIECES / 2 * 2));
 }
 
 Unit load_unit(WeightRow row, uint unit) {
@@ -172,4 +180,8 @@ float product(Unit unit, Met met) {
   return float(low_sum + 256 * high_sum) * (unpackHalf2x16(unit.scale).x * met.step);
 }
 
+#ifdef HELD
+#include "held.glsl"
+#else
 #include "streams.glsl"
+#endif
