@@ -37,6 +37,7 @@ const uint GROUP = N_HEADS / N_KV_HEADS, N_CHUNKS = (GROUP + CHUNK - 1) / CHUNK;
 #else
 #define Parts Floats
 #define n_parts n_splits
+#define page_of(entry) uint(entry)
 
 /* As in paged_attention.comp. */
 layout(push_constant) uniform Push {
@@ -115,11 +116,11 @@ uvec4 raw_keys[AT_ONCE], raw_values[AT_ONCE];
 uint64_t key_row(uint u) { return k_cache + cache_rows[u] * cache_row_bytes(TYPE_K, HEAD_DIM); }
 uint64_t value_row(uint u) { return v_cache + cache_rows[u] * cache_row_bytes(TYPE_V, HEAD_DIM); }
 
-/* A team's positions from p0 on, below `end`; pages that are not there are taken for the first. */
+/* A team's positions from p0 on, below `end`. */
 void ask_for_positions(uint sequence, uint kv_head, uint p0, uint end, uint octet) {
   [[unroll]] for (uint u = 0; u < AT_ONCE; u++) {
     uint p = min(p0 + u * N_TEAMS, end - 1);
-    uint page = uint(max(Ints(block_table).v[sequence * n_blocks + p / PAGE_SIZE], 0));
+    uint page = page_of(Ints(block_table).v[sequence * n_blocks + p / PAGE_SIZE]);
     cache_rows[u] = (uint64_t(page) * N_KV_HEADS + kv_head) * PAGE_SIZE + p % PAGE_SIZE;
     raw_keys[u] = load_raw(key_row(u), octet, TYPE_K);
     raw_values[u] = load_raw(value_row(u), octet, TYPE_V);
@@ -146,7 +147,7 @@ void main() {
   bool is_found = has_token(0, 0, start, n);
   /* However many parts there are, the first begins where the context does: its keys and values are
    * asked for before anybody knows where it ends, and what lies behind that is not looked at. */
-  bool is_ahead = split == 0 && window == 0;
+  bool is_ahead = split == 0 && window == 0 && n_blocks > 0 && n_slots > 0;
   if (is_ahead)
     ask_for_positions(0, kv_head, team, n_blocks * PAGE_SIZE, octet);
 #else

@@ -18,6 +18,8 @@ layout(push_constant) uniform Push {
 #define query_start (first_integer + uint64_t(query_start_at) * 4)
 #define query_length (first_integer + uint64_t(query_length_at) * 4)
 #define context_length (first_integer + uint64_t(context_length_at) * 4)
+/* Entries of positions that nobody sees, which may hold anything, are looked up as well. */
+#define page_of(entry) min(uint(entry), n_slots / PAGE_SIZE - 1)
 const uint n_tokens = 1, n_sequences = 1;
 const uint PART = 64; /* positions, ROPE_POSITIONS of attention.c: parts are no shorter */
 
