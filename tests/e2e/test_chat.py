@@ -2,6 +2,7 @@
 import os
 import pty
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -23,11 +24,20 @@ class Chat(unittest.TestCase):
         cls.model = os.path.join(cls.folder.name, "tiny") + "/"
         isomer.run("synth", "tiny-llama", cls.model)
 
-    def read_until(self, terminal, pattern):
-        """What matches, of all that was shown since the last match."""
+    def look_for(self, terminal, pattern, seconds):
+        """What matches, of all that was shown and not matched before; None where it does not come in time."""
+        end = time.monotonic() + seconds
         while not (found := re.search(pattern, self.shown.decode(errors="replace"))):
+            if not select.select([terminal], [], [], max(0, end - time.monotonic()))[0]:
+                return None
             self.shown += os.read(terminal, 65536)
-        self.shown = self.shown.decode(errors="replace")[found.end():].encode()
+        shown = self.shown.decode(errors="replace")
+        self.shown = (shown[:found.start()] + shown[found.end():]).encode()
+        return found
+
+    def read_until(self, terminal, pattern):
+        found = self.look_for(terminal, pattern, 120)
+        self.assertIsNotNone(found, f"no {pattern} in {self.shown}")
         return found
 
     def start(self, *options, environment=None):
@@ -87,9 +97,12 @@ class Chat(unittest.TestCase):
             time.sleep(pause * 1e-6)
             os.kill(chat, signal.SIGINT)
             time.sleep(0.002)
-        time.sleep(0.1)
-        os.write(terminal, b"/exit\n")
-        self.assertEqual(self.read_until(terminal, r"ended with (-?\d+)\s").group(1), "0")
+        ended = None
+        for _ in range(60):  # the latest interrupt, on its way, may take a line along
+            os.write(terminal, b"/exit\n")
+            if ended := self.look_for(terminal, r"ended with (-?\d+)\s", 2):
+                break
+        self.assertEqual(ended and ended.group(1), "0")
         self.assertEqual(termios.tcgetattr(terminal), before)
 
 
