@@ -472,7 +472,7 @@ class Answers(unittest.TestCase):
                 other.start()
             statuses = []
             while 200 not in statuses and len(statuses) < 300:
-                statuses.append(server.request("POST", COMPLETIONS, {**small, "prompt": ["a"] * 40})[0])
+                statuses.append(server.request("POST", COMPLETIONS, {**small, "prompt": ["a"] * 8})[0])
             over.set()
             for other in others:
                 other.join()
