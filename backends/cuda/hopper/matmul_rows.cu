@@ -18,6 +18,10 @@ iso_refusal check_operands(const iso_device *device, const iso_op_arguments *arg
   if (refusal != ISO_ACCEPTED)
     return refusal;
   const iso_tensor &x = arguments->inputs[0], &weight = arguments->inputs[1];
+  if (weight.scheme != ISO_SCHEME_F16 && weight.scheme != ISO_SCHEME_BF16) {
+    *out_detail = "weights are no 16-bit floats"; /* who asks for a group may have others */
+    return ISO_REFUSED_SCHEME;
+  }
   if (weight.dims[1] == 0) {
     *out_detail = "nothing to add up";
     return ISO_REFUSED_SHAPE;
