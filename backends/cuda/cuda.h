@@ -39,6 +39,7 @@ struct iso_buffer {
   uint8_t *data; /* on the device; for STAGING pinned host memory, which the device reaches too */
   uint64_t bytes;
   iso_memory_kind kind;
+  int ordinal;      /* the device it was allocated for, as the CUDA runtime counts */
   cuda_note *notes; /* in no order */
   uint32_t n_notes, most_notes;
 };

@@ -48,6 +48,7 @@ static iso_status memory_alloc(iso_device *device, iso_memory_kind kind, uint64_
   buffer->data = (uint8_t *)data;
   buffer->bytes = bytes;
   buffer->kind = kind;
+  buffer->ordinal = device->ordinal;
   *out_buffer = buffer;
   return ISO_OK;
 }

@@ -1,4 +1,5 @@
 /* A queue is a stream; its timeline is an event a value; a recording is a CUDA graph. */
+#include "backends/cuda/copy.h"
 #include "backends/cuda/cuda.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -158,6 +159,9 @@ static iso_status queue_copy(iso_queue *queue, iso_buffer *target, uint64_t targ
   ISO_TRY(begin(queue));
   if (bytes == 0)
     return ISO_OK;
+  if (cuda_copies_words(queue, target, target_offset, source, source_offset, bytes))
+    return cuda_copy_words(queue, target->data + target_offset, source->data + source_offset,
+                           bytes);
   return enqueued(queue, cudaMemcpyAsync(target->data + target_offset, source->data + source_offset,
                                          bytes, cudaMemcpyDefault, queue->stream));
 }
