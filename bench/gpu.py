@@ -30,9 +30,9 @@ LAYER_ELEMENTS = LAYERS * (2 * HIDDEN * HIDDEN + 2 * HIDDEN * KV_HEADS * HEAD_DI
                            + 3 * HIDDEN * FEED)
 HEAD_ELEMENTS = HIDDEN * VOCABULARY
 BITS = {"bf16": 16, "f16": 16, "q8_0": 8.5, "q4_0": 4.5, "q4_k_m": 4.9, "q4_k": 4.5, "f8": 8.25,
-        "i8": 8.25, "i4": 4.25, "f8_g128": 8.25}
-# Folders of bench/quantized_folder.py, whose heads are bf16, and what activations are.
-FOLDERS = {"f8": "fp8", "i8": "int8", "i4": "bf16"}
+        "i8": 8.25, "i4": 4.25, "i4-head": 4.25, "f8_g128": 8.25}
+# Folders of bench/quantized_folder.py and what activations are. Heads are bf16, or as the layers.
+FOLDERS = {"f8": "fp8", "i8": "int8", "i4": "bf16", "i4-head": "bf16"}
 DEPTH, GENERATED, BATCH, PROMPT = 512, 128, 64, 2048
 
 ATTENTION = ("paged_attention T={rows} H=32 G=8 D=128 E=128 P={pages} S=64 Q={sequences} B={blocks} "
@@ -166,7 +166,7 @@ class Bench:
     def floor(self, scheme, rows, context, sequences=1, cache="bf16"):
         """Tokens/s that no step of `rows` rows can exceed, its sequences `context` tokens long."""
         eight = FOLDERS.get(scheme) in ("fp8", "int8")
-        head_bits = 16 if scheme in FOLDERS else BITS[scheme]
+        head_bits = 16 if scheme in ("f8", "i8", "i4") else BITS[scheme]
         moved = (LAYER_ELEMENTS * BITS[scheme] + HEAD_ELEMENTS * head_bits) / 8
         moved += sequences * context * KV_TOKEN_ELEMENTS * BITS[cache] / 8
         # A prompt's head is for its last row.
@@ -208,8 +208,9 @@ class Bench:
         if scheme not in FOLDERS:
             return self.isomer("synth", "--scheme", scheme, "llama3-8b", path) is not None
         script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "quantized_folder.py")
-        return subprocess.run([sys.executable, script, "--tool", self.options.tool, scheme,
-                               path]).returncode == 0
+        kind, _, head = scheme.partition("-")
+        return subprocess.run([sys.executable, script, "--tool", self.options.tool, kind, path,
+                               *(["--head"] if head else [])]).returncode == 0
 
     def find(self, scheme):
         """A model of this scheme that is there already, or None."""
@@ -248,7 +249,7 @@ def main():
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--scratch", default="/tmp")
     parser.add_argument("--models", help="folder of models that are there already")
-    parser.add_argument("--schemes", default="bf16,q8_0,q4_0,q4_k_m,f8,i8,i4")
+    parser.add_argument("--schemes", default="bf16,q8_0,q4_0,q4_k_m,f8,i8,i4,i4-head")
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--beside-torch", action="store_true", help="time PyTorch, too")
     parser.add_argument("--torch-python", default="python3", help="the Python that has PyTorch")

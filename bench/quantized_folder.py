@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Writes a Hugging Face folder of the llama3-8b shape with random quantized weights.
 
-    bench/quantized_folder.py --tool build/release/isomer f8|i8|i4 FOLDER [--layers N]
+    bench/quantized_folder.py --tool build/release/isomer f8|i8|i4 FOLDER [--layers N] [--head]
 
 Matrices of the layers are E4M3 or int8 with a scale for each output, or int4 with one for each 128
-inputs, as vLLM's llm-compressor writes them; embeddings and head are bf16. `isomer synth` has no
-such types, but gives the tokenizer. The standard library is enough; 9.1 GB are written, 5.7 of i4.
+inputs, as vLLM's llm-compressor writes them; embeddings are bf16, and so is the head without --head.
+`isomer synth` has no such types, but gives the tokenizer. The standard library is enough; 9.1 GB are
+written, 5.7 of i4.
 """
 import argparse
 import json
@@ -26,7 +27,7 @@ WEIGHTS = {"f8": {"num_bits": 8, "type": "float", "strategy": "channel"},
            "i4": {"num_bits": 4, "type": "int", "strategy": "group", "group_size": GROUP}}
 
 
-def config(kind, layers):
+def config(kind, layers, head):
     weights = {**WEIGHTS[kind], "symmetric": True}
     return {
         "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu",
@@ -39,7 +40,7 @@ def config(kind, layers):
             "quant_method": "compressed-tensors",
             "format": FORMATS[kind],
             "config_groups": {"group_0": {"targets": ["Linear"], "weights": weights}},
-            "ignore": ["lm_head"]}}
+            "ignore": [] if head else ["lm_head"]}}
 
 
 def matrix(kind, stem, rows, columns):
@@ -52,7 +53,7 @@ def matrix(kind, stem, rows, columns):
     yield stem + "_scale", "F32", [rows, 1], "scales"
 
 
-def tensors(kind, layers):
+def tensors(kind, layers, head):
     """Name, type, dims and what is in it, in the order of the file: the name of a pattern, or
     numbers."""
     query, key = HEADS * HEAD_DIM, KV_HEADS * HEAD_DIM
@@ -67,7 +68,10 @@ def tensors(kind, layers):
                 ("mlp.down_proj", HIDDEN, FEED)):
             yield from matrix(kind, f"model.layers.{layer}.{name}.weight", rows, columns)
     yield "model.norm.weight", "BF16", [HIDDEN], "ones"
-    yield "lm_head.weight", "BF16", [VOCABULARY, HIDDEN], "bf16"
+    if head:
+        yield from matrix(kind, "lm_head.weight", VOCABULARY, HIDDEN)
+    else:
+        yield "lm_head.weight", "BF16", [VOCABULARY, HIDDEN], "bf16"
 
 
 def bf16(value):
@@ -92,11 +96,11 @@ def patterns(kind):
             "scales": struct.pack("<f", scale) * FEED, "halves": bf16(0.005) * (CHUNK // 2)}
 
 
-def write_weights(path, kind, layers):
+def write_weights(path, kind, layers, head):
     header, at = {}, 0
     sizes = {"BF16": 2, "F32": 4, "F8_E4M3": 1, "I8": 1, "I32": 4, "I64": 8}
     listed = []
-    for name, of_type, dims, what in tensors(kind, layers):
+    for name, of_type, dims, what in tensors(kind, layers, head):
         size = sizes[of_type]
         for dim in dims:
             size *= dim
@@ -121,6 +125,7 @@ def main():
     parser.add_argument("folder")
     parser.add_argument("--tool", default="build/release/isomer")
     parser.add_argument("--layers", type=int, default=32)
+    parser.add_argument("--head", action="store_true", help="the head as the layers are, too")
     options = parser.parse_args()
     os.makedirs(options.folder, exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch:
@@ -131,8 +136,9 @@ def main():
                     open(os.path.join(options.folder, name), "wb") as target:
                 target.write(source.read())
     with open(os.path.join(options.folder, "config.json"), "w", encoding="utf-8") as file:
-        json.dump(config(options.kind, options.layers), file, indent=1)
-    write_weights(os.path.join(options.folder, "model.safetensors"), options.kind, options.layers)
+        json.dump(config(options.kind, options.layers, options.head), file, indent=1)
+    write_weights(os.path.join(options.folder, "model.safetensors"), options.kind, options.layers,
+                  options.head)
 
 
 if __name__ == "__main__":
