@@ -72,6 +72,24 @@ static iso_status join_words(const iso_option_list *words, char out_text[ISO_CAS
   return ISO_OK;
 }
 
+/* "3/8" is part 2 of 8; NULL is all. */
+static iso_status parse_part(const char *text, uint32_t *out_part, uint32_t *out_n_parts) {
+  enum { MOST_PARTS = 10000 };
+  unsigned part, n_parts;
+  int end = 0;
+  *out_part = *out_n_parts = 0;
+  if (!text)
+    return ISO_OK;
+  bool is_digits = strspn(text, "0123456789/") == strlen(text) && strlen(text) <= 11;
+  if (!is_digits || sscanf(text, "%u/%u%n", &part, &n_parts, &end) != 2 || text[end] || part < 1 ||
+      part > n_parts || n_parts > MOST_PARTS)
+    return iso_fail(ISO_ERROR_INVALID_ARGUMENT,
+                    "--part wants K/N, as 1/8 to 8/8, N at most %d: \"%s\" is none", MOST_PARTS,
+                    text);
+  *out_part = part - 1, *out_n_parts = n_parts;
+  return ISO_OK;
+}
+
 /* Ops stand on buffers and the order of a queue, so these are checked first. */
 static void run_memory(iso_open_device *device, conform_run *run) {
   static const struct {
@@ -108,10 +126,15 @@ static iso_status run_grid(const iso_options *options, iso_open_device *device, 
                                  .text = text[0] ? text : NULL,
                                  .seed = run->log.seed,
                                  .perf = options->perf};
+  ISO_TRY(parse_part(options->part, &conform.part, &conform.n_parts));
+  if (text[0] && options->part)
+    return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "one case has no parts: leave out --part");
   run->n_cases = text[0] ? 1 : selected.n;
+  if (conform.n_parts > 0)
+    run->n_cases = (selected.n + conform.n_parts - 1 - conform.part) / conform.n_parts;
   run->show_progress = isatty(STDERR_FILENO);
   run->last_s = now_s();
-  if (only_memory || !(options->op || text[0] || options->perf))
+  if (only_memory || !(options->op || text[0] || options->perf || conform.part > 0))
     run_memory(device, run);
   iso_conform_summary memory = run->log.summary, ops = {0};
   iso_status status =

@@ -49,6 +49,8 @@ typedef struct iso_conform_options {
   const char *op;     /* only this op; NULL: all */
   const char *filter; /* only cases whose text contains this; NULL: all */
   const char *text;   /* only this one case, in the grid or not; NULL: the grid */
+  uint32_t part, n_parts; /* of the cases that all else selects, every n_parts-th from the part-th
+                           * (0 is the first) on; n_parts 0: all of them */
   uint64_t seed;
   /* Times the preferred record at model sizes, after comparing what it wrote where the reference
    * does not take long: such a case is one of a few rows. */

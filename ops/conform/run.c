@@ -340,6 +340,7 @@ typedef struct walk {
   void *context;
   iso_conform_summary *summary;
   bool stopped;
+  uint32_t n_selected; /* cases, before parts are taken */
 } walk;
 
 static void deliver(walk *w, const iso_conform_report *report) {
@@ -413,6 +414,8 @@ static iso_status visit(void *context, const char *text) {
   if (w->stopped || (options->filter && !strstr(text, options->filter)) ||
       (options->op && (strncmp(text, options->op, op_length) != 0 || text[op_length] != ' ')))
     return ISO_OK;
+  if (options->n_parts > 0 && w->n_selected++ % options->n_parts != options->part)
+    return ISO_OK;
   iso_case test;
   ISO_TRY(iso_case_parse(text, &test));
   return run_case(w, &test);
@@ -421,7 +424,7 @@ static iso_status visit(void *context, const char *text) {
 iso_status iso_conform_run(iso_open_device *device, const iso_conform_options *options,
                            iso_conform_sink sink, void *context, iso_conform_summary *out_summary) {
   *out_summary = (iso_conform_summary){0};
-  walk w = {device, options, sink, context, out_summary, false};
+  walk w = {device, options, sink, context, out_summary, false, 0};
   iso_op op;
   if (options->op && !iso_op_from_name(options->op, &op))
     return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "there is no op \"%s\"", options->op);

@@ -35,6 +35,19 @@ class Conform(unittest.TestCase):
         self.assertRegex(done.stdout, r"(?m)^argmax +\d+ +0 +0$")
         self.assertRegex(done.stdout, r"host \(.*\): \d+ passed, 0 refused, 0 failed")
 
+    def test_parts_are_the_whole(self):
+        def names(*arguments):
+            with tempfile.TemporaryDirectory() as folder:
+                path = os.path.join(folder, "report.xml")
+                isomer.run("conform", "--device", "host", "--op", "add", "--junit", path, *arguments)
+                return [case.get("name") for case in xml.etree.ElementTree.parse(path).iter("testcase")]
+        whole, parts = names(), [names("--part", f"{k}/3") for k in (1, 2, 3)]
+        self.assertEqual([whole[k::3] for k in range(3)], parts)
+        for wrong_part in ("0/3", "4/3", "1", "1/0", "/", "1/3x", "-1/3", "99999999999/3", "1/20000", ""):
+            done = isomer.run("conform", "--device", "host", "--op", "add", "--part", wrong_part, code=2)
+            self.assertIn("--part wants K/N", done.stderr)
+        self.assertIn("no parts", isomer.run("conform", "--device", "host", "--part", "1/2", "glu *=3 D=8", code=2).stderr)
+
     def test_memory(self):
         found = isomer.run_json("conform", "--device", "host", "--op", "memory")
         self.assertEqual([row["op"] for row in found["ops"]], ["memory"])
