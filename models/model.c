@@ -77,6 +77,8 @@ iso_status iso_model_open(const char *path, const iso_model_options *options,
   if (status == ISO_OK && model->chat_template)
     status = iso_special_texts_create(model->tokenizer, &model->special_texts);
   if (status == ISO_OK)
+    status = iso_model_list_tensors(model);
+  if (status == ISO_OK)
     status = iso_model_load_parameters(model);
   if (status != ISO_OK) {
     iso_model_close(model);
@@ -92,6 +94,7 @@ void iso_model_close(iso_model *model) {
   for (uint32_t i = 0; i < model->n_parameters; i++)
     free(model->parameters[i].values);
   free(model->parameters);
+  free(model->tensors);
   free(model->short_factors);
   free(model->long_factors);
   free(model->frequency_factors);
@@ -141,12 +144,10 @@ iso_status iso_model_render_chat(const iso_model *model, const iso_chat_input *i
   return status;
 }
 
-uint32_t iso_model_tensor_count(const iso_model *model) {
-  return (uint32_t)iso_model_file_tensor_count(model);
-}
+uint32_t iso_model_tensor_count(const iso_model *model) { return model->n_tensors; }
 
 void iso_model_get_tensor(const iso_model *model, uint32_t index, iso_model_tensor *out) {
-  const iso_file_tensor *tensor = iso_model_file_tensor(model, index);
+  const iso_file_tensor *tensor = model->tensors[index];
   *out = (iso_model_tensor){.name = tensor->name,
                             .scheme = tensor->scheme,
                             .n_dims = (uint32_t)tensor->n_dims,

@@ -58,6 +58,8 @@ struct iso_model {
   iso_hf_folder *folder;
   iso_quantized quantized;                                 /* of the folder */
   float *short_factors, *long_factors, *frequency_factors; /* owned; config points at them */
+  const iso_file_tensor **tensors; /* those that iso_model_get_tensor() tells of; n_tensors */
+  uint32_t n_tensors;
   iso_model_parameter *parameters;
   uint32_t n_parameters;
   iso_tokenizer *tokenizer;
@@ -66,9 +68,8 @@ struct iso_model {
   iso_special_texts *special_texts; /* where there is a template */
 };
 
-/* Bytes of all tensors, as the files have them. */
+/* Bytes and elements of all tensors that iso_model_get_tensor() tells of. */
 uint64_t iso_model_weight_bytes(const iso_model *model);
-/* Elements of all tensors. */
 uint64_t iso_model_weight_elements(const iso_model *model);
 
 /* Of the tokenizer; NULL where there is no chat template. */
@@ -109,6 +110,8 @@ uint64_t iso_model_file_tensor_count(const iso_model *model);
 const iso_file_tensor *iso_model_file_tensor(const iso_model *model, uint64_t index);
 /* A tensor of the files by its GGUF-style name; NULL when absent. */
 const iso_file_tensor *iso_model_find_tensor(const iso_model *model, const char *name);
+/* Lists what iso_model_get_tensor() tells of, once, at open. */
+ISO_MUST_CHECK iso_status iso_model_list_tensors(iso_model *model);
 /* Converts norms and biases to f32 once, at open. */
 ISO_MUST_CHECK iso_status iso_model_load_parameters(iso_model *model);
 

@@ -393,6 +393,12 @@ static iso_status describe(const candidate *c, iso_quantized_tensor *out) {
   return iso_file_tensor_measure(&out->tensor, info->block_elements, info->block_bytes);
 }
 
+static int compare_names(const void *a, const void *b) {
+  return strcmp(((const iso_quantized_tensor *)a)->tensor.name,
+                ((const iso_quantized_tensor *)b)->tensor.name);
+}
+
+/* By name. */
 static iso_status list_tensors(const iso_hf_folder *folder, const plan *p, iso_quantized *out) {
   uint64_t count = iso_safetensors_tensor_count(folder->weights);
   out->tensors = calloc(count ? count : 1, sizeof *out->tensors);
@@ -407,9 +413,12 @@ static iso_status list_tensors(const iso_hf_folder *folder, const plan *p, iso_q
     if (!is)
       continue;
     iso_status status = describe(&c, &found);
-    out->tensors[out->count++] = found; /* the name is freed with the list */
+    if (found.tensor.name)
+      out->tensors[out->count++] = found; /* the name is freed with the list */
     ISO_TRY(status);
   }
+  if (out->count > 0)
+    qsort(out->tensors, out->count, sizeof *out->tensors, compare_names);
   return ISO_OK;
 }
 
@@ -437,10 +446,21 @@ void iso_quantized_close(iso_quantized *quantized) {
 }
 
 const iso_file_tensor *iso_quantized_find(const iso_quantized *quantized, const char *name) {
-  for (uint64_t i = 0; i < quantized->count; i++)
-    if (strcmp(quantized->tensors[i].tensor.name, name) == 0)
-      return &quantized->tensors[i].tensor;
-  return NULL;
+  iso_quantized_tensor key = {.tensor.name = name};
+  const iso_quantized_tensor *found =
+      quantized->count ? bsearch(&key, quantized->tensors, quantized->count,
+                                 sizeof *quantized->tensors, compare_names)
+                       : NULL;
+  return found ? &found->tensor : NULL;
+}
+
+bool iso_quantized_has_part(const iso_quantized *quantized, const char *name) {
+  char whole[MAX_NAME + 8];
+  const char *suffix = strrchr(name, '.');
+  if (!suffix || suffix + 1 - name > MAX_NAME || strcmp(suffix, ".bias") == 0)
+    return false;
+  snprintf(whole, sizeof whole, "%.*sweight", (int)(suffix + 1 - name), name);
+  return iso_quantized_find(quantized, whole) != NULL;
 }
 
 const iso_quantized_tensor *iso_quantized_of(const iso_quantized *quantized,

@@ -27,7 +27,7 @@ typedef struct iso_quantized_tensor {
 } iso_quantized_tensor;
 
 typedef struct iso_quantized {
-  iso_quantized_tensor *tensors;
+  iso_quantized_tensor *tensors; /* by name */
   uint64_t count;
 } iso_quantized;
 
@@ -40,6 +40,9 @@ void iso_quantized_close(iso_quantized *quantized);
 
 /* By full name in the folder ("model.layers.0.mlp.up_proj.weight"); NULL when there is none. */
 const iso_file_tensor *iso_quantized_find(const iso_quantized *quantized, const char *name);
+/* Whether a tensor of the folder, by its name, is one of those that a quantized one comes from, or lies
+ * beside them: all of a layer but its bias. */
+bool iso_quantized_has_part(const iso_quantized *quantized, const char *name);
 /* The entry whose `tensor` this is; NULL when it is another reader's. */
 const iso_quantized_tensor *iso_quantized_of(const iso_quantized *quantized,
                                              const iso_file_tensor *tensor);

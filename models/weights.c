@@ -115,6 +115,22 @@ const iso_file_tensor *iso_model_file_tensor(const iso_model *model, uint64_t in
                      : iso_safetensors_tensor_at(model->folder->weights, index);
 }
 
+iso_status iso_model_list_tensors(iso_model *model) {
+  uint64_t count = iso_model_file_tensor_count(model);
+  model->tensors = calloc(count + model->quantized.count + 1, sizeof *model->tensors);
+  if (!model->tensors)
+    return iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no memory for a list of %llu tensors",
+                    (unsigned long long)count);
+  for (uint64_t i = 0; i < count; i++) {
+    const iso_file_tensor *tensor = iso_model_file_tensor(model, i);
+    if (!iso_quantized_has_part(&model->quantized, tensor->name))
+      model->tensors[model->n_tensors++] = tensor;
+  }
+  for (uint64_t i = 0; i < model->quantized.count; i++)
+    model->tensors[model->n_tensors++] = &model->quantized.tensors[i].tensor;
+  return ISO_OK;
+}
+
 iso_status iso_model_load_parameters(iso_model *model) {
   uint64_t count = iso_model_file_tensor_count(model);
   model->parameters = calloc(count ? count : 1, sizeof *model->parameters);

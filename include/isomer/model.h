@@ -88,9 +88,10 @@ ISO_API const iso_tokenizer *iso_model_get_tokenizer(const iso_model *model);
 /* The default chat template; NULL when the files carry none. */
 ISO_API const iso_chat_template *iso_model_get_chat_template(const iso_model *model);
 
-/* One tensor of the files, for inspection. */
+/* One tensor of the model, for inspection: as its files have it, or, where a quantized folder has a
+ * matrix in several (codes, scales, zero points), what they make together. */
 typedef struct iso_model_tensor {
-  const char *name; /* as the file names it */
+  const char *name; /* as the file names it, or as it is named unquantized; the model's own */
   iso_scheme scheme;
   uint32_t n_dims;
   int64_t dims[ISO_MAX_DIMS];
