@@ -215,6 +215,8 @@ template <typename W> struct matmul_records {
                          uint64_t offset) {
     if constexpr (W::float8)
       simt_note(buffer, offset, has_row_scales(weight));
+    else if constexpr (W::group && W::minimum)
+      simt_note(buffer, offset, has_half_scales(weight));
     if (weight->n_dims == 2)
       return pack_matrix(queue, weight, buffer, offset);
     iso_host_weight matrix = *weight;
@@ -240,6 +242,26 @@ template <typename W> struct matmul_records {
       const uint8_t *first = block;
       for (int64_t i = 0; i < n_blocks; i++, block += sizeof(typename W::block))
         has &= memcmp(block, first, sizeof(float)) == 0;
+    }
+    return has;
+  }
+
+  /* Whether all scales of I4_G128 are 0 or such that 128 of them and 31, the most that a zero point
+   * takes, are halves of full precision. */
+  static bool has_half_scales(const iso_host_weight *weight) {
+    const float LEAST = 0x1p-21f, MOST = 511;
+    int64_t n_blocks = weight->dims[weight->n_dims - 1] / W::block_elements;
+    for (uint32_t d = 0; d + 1 < weight->n_dims; d++)
+      n_blocks *= weight->dims[d];
+    auto *block = (const uint8_t *)weight->data + offsetof(typename W::block, scale_zero);
+    bool has = true;
+    for (int64_t i = 0; i < n_blocks; i++, block += sizeof(typename W::block)) {
+      uint32_t word;
+      float scale;
+      memcpy(&word, block, sizeof word);
+      word &= ~ISO_I4_ZERO_MASK & 0x7fffffffu;
+      memcpy(&scale, &word, sizeof scale);
+      has &= word == 0 || (scale >= LEAST && scale <= MOST);
     }
     return has;
   }

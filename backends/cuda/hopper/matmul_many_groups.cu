@@ -1,0 +1,38 @@
+/* Many rows times INT4 in groups of 128, while unpacking costs more than it saves. Scales become
+ * halves here, which those of weights that were read as floats need not fit: pack() looks, and where
+ * they do not the product for few rows makes these as well. Rows of f32 keep their precision
+ * elsewhere. */
+#include "backends/cuda/hopper/matmul_many_records.cuh"
+
+namespace {
+
+typedef matmul_i4_g128 weight;
+
+iso_status run(iso_queue *queue, const iso_op_arguments *arguments) {
+  const iso_tensor &packed = arguments->inputs[1];
+  return simt_is_noted(packed.buffer, packed.offset)
+             ? matmul_many_record_run<weight>(queue, arguments)
+             : matmul_records<weight>::run(queue, arguments);
+}
+
+iso_status launch(iso_queue *queue, const iso_op_arguments *arguments) {
+  return simt_defer(queue, simt_queue_deferred(queue), arguments, run);
+}
+
+const iso_kernel records[] = {{.size = sizeof(iso_kernel),
+                               .op = ISO_OP_MATMUL,
+                               .name = "matmul.i4_g128.many",
+                               .schemes = ISO_SCHEME_BIT(ISO_SCHEME_I4_G128),
+                               .activations = ISO_SCHEME_BIT(ISO_SCHEME_F16) |
+                                              ISO_SCHEME_BIT(ISO_SCHEME_BF16),
+                               .layout = MATMUL_LAYOUT_PACKED,
+                               .rank = 30,
+                               .check = matmul_many_check,
+                               .workspace = matmul_many_scratch,
+                               .packed_bytes = matmul_records<weight>::packed_bytes,
+                               .pack = matmul_records<weight>::pack,
+                               .launch = launch}};
+
+} /* namespace */
+
+SIMT_EXPORT_KERNELS(matmul_many_groups, records)
