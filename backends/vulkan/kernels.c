@@ -18,9 +18,7 @@
 #define WEIGHTS                                                                                    \
   (FLOATS | VULKAN_SPLIT_SCHEMES | ISO_SCHEME_BIT(ISO_SCHEME_Q4_1) |                               \
    ISO_SCHEME_BIT(ISO_SCHEME_Q5_1) | ISO_SCHEME_BIT(ISO_SCHEME_Q2_K) |                             \
-   ISO_SCHEME_BIT(ISO_SCHEME_Q4_K) | ISO_SCHEME_BIT(ISO_SCHEME_Q5_K) |                             \
-   ISO_SCHEME_BIT(ISO_SCHEME_I8_G128) | ISO_SCHEME_BIT(ISO_SCHEME_F8_G128) |                       \
-   ISO_SCHEME_BIT(ISO_SCHEME_I4_G128))
+   ISO_SCHEME_BIT(ISO_SCHEME_Q4_K) | ISO_SCHEME_BIT(ISO_SCHEME_Q5_K))
 
 /* An op with a weight: one record for weights as files hold them, one for packed ones. */
 #define WEIGHTED(OP_NAME, kernel_name, weight_schemes, base_rank, function, check_function,        \

@@ -7,12 +7,18 @@
 #include <string.h>
 
 static const vulkan_shader shaders[ISO_SCHEME_COUNT] = {VULKAN_BY_SCHEME(matmul_one)};
-static const vulkan_shader dot_shaders[ISO_SCHEME_COUNT] = {
-    [ISO_SCHEME_Q8_0] = VULKAN_SHADER_matmul_dot_q8_0,
-    [ISO_SCHEME_Q4_0] = VULKAN_SHADER_matmul_dot_q4_0,
-};
-static const vulkan_shader held_shaders[ISO_SCHEME_COUNT] = {
-    [ISO_SCHEME_Q4_0] = VULKAN_SHADER_gated_dot_q4_0,
+/* matmul_dot.comp: the shader of any product and that of gated units, 0 where it is the same; how
+ * many elements 16 bytes hold; whether it needs totals of x. */
+static const struct dot_scheme {
+  vulkan_shader any, gated;
+  uint32_t unit;
+  bool has_zeros;
+} dot_schemes[ISO_SCHEME_COUNT] = {
+    [ISO_SCHEME_Q8_0] = {VULKAN_SHADER_matmul_dot_q8_0, 0, 16, false},
+    [ISO_SCHEME_Q4_0] = {VULKAN_SHADER_matmul_dot_q4_0, VULKAN_SHADER_gated_dot_q4_0, 32, false},
+    [ISO_SCHEME_I8_G128] = {VULKAN_SHADER_matmul_dot_i8_g128, 0, 16, false},
+    [ISO_SCHEME_I4_G128] = {VULKAN_SHADER_matmul_dot_i4_g128, VULKAN_SHADER_gated_dot_i4_g128, 32,
+                            true},
 };
 static const vulkan_shader wide_shaders[ISO_SCHEME_COUNT] = {
     [ISO_SCHEME_F16] = VULKAN_SHADER_matmul_wide_f16,
@@ -25,15 +31,14 @@ enum {
   DOT_WORKGROUP = 512,
   DOT_SMALL_WORKGROUP = 256,
   DOT_LARGE_WORKGROUP = 1024,
-  DOT_ROWS = 4,          /* of a subgroup at most */
-  LONG_ROW = 8192,       /* from such a length on, x takes long to look at: workgroups are few */
-  DOT_Q4_0_GROUPS = 200, /* workgroups that fill a device: with more, each makes more rows */
-  DOT_Q8_0_GROUPS = 160,
+  DOT_ROWS = 4,            /* of a subgroup at most */
+  LONG_ROW = 8192,         /* from such a length on, x takes long to look at: workgroups are few */
+  DOT_NIBBLE_GROUPS = 200, /* workgroups that fill a device: with more, each makes more rows */
+  DOT_BYTE_GROUPS = 160,
   DOT_LONG_GROUPS = 96,
   DOT_FEW = 256, /* workgroups with room for more loads under way */
   DOT_GATED_WORKGROUP = 256,
   DOT_GATED_DEPTH = 4,    /* loads of each of its two rows under way */
-  HELD_ELEMENTS = 32,     /* of a unit of Q4_0, of which an invocation keeps one, or several */
   HELD_DEPTH = 8,         /* loads under way in an invocation */
   HELD_INVOCATIONS = 512, /* there at once on each of the device's multiprocessors, ... */
   HELD_UNITS = 128,       /* ... which are taken for so many where the driver does not say */
@@ -103,11 +108,13 @@ typedef struct product_shape {
 /* What matmul_dot.comp keeps of x. */
 static uint64_t dot_shared_bytes(const iso_op_arguments *matmul) {
   uint64_t n_in = vulkan_sizes_of(&matmul->inputs[0]).n_columns;
-  return n_in * 2 + n_in / 4;
+  return n_in * 2 + n_in / 4 * (dot_schemes[matmul->inputs[1].scheme].has_zeros ? 2 : 1);
 }
 
 static bool fits_dot(const iso_device *device, const iso_op_arguments *matmul) {
-  return device->facts.has_dot && dot_shaders[matmul->inputs[1].scheme] != 0 &&
+  const iso_tensor *weight = &matmul->inputs[1];
+  return device->facts.has_dot && dot_schemes[weight->scheme].any != 0 &&
+         weight->layout == VULKAN_LAYOUT_SPLIT &&
          dot_shared_bytes(matmul) + STREAM_SHARED <= device->facts.shared_bytes;
 }
 
@@ -140,29 +147,29 @@ static uint32_t count_rows(uint64_t n_out, uint64_t enough) {
  */
 static product_shape choose_dot_shape(const iso_device *device, const vulkan_product *product) {
   const iso_op_arguments *first = product->parts[0];
-  iso_scheme scheme = first->inputs[1].scheme;
-  bool is_q8_0 = scheme == ISO_SCHEME_Q8_0; /* half as many elements a load */
+  const struct dot_scheme *scheme = &dot_schemes[first->inputs[1].scheme];
+  bool is_bytes = scheme->unit == 16; /* half as many elements a load */
   uint32_t most = device->facts.most_invocations;
-  product_shape shape = {.shader = dot_shaders[scheme],
+  product_shape shape = {.shader = scheme->any,
                          .workgroup = most < DOT_WORKGROUP ? most : DOT_WORKGROUP};
   uint64_t n_out = count_results(product), n_subgroups = count_subgroups(device, shape.workgroup);
-  if (is_gated(product) && is_q8_0) {
+  if (is_gated(product) && is_bytes) {
     shape.workgroup = DOT_GATED_WORKGROUP;
     shape.rows = 1;
     shape.depth = DOT_GATED_DEPTH;
   } else if (vulkan_sizes_of(&first->inputs[0]).n_columns >= LONG_ROW) {
     shape.rows = count_rows(n_out, DOT_LONG_GROUPS * n_subgroups);
-    shape.depth = shape.rows == DOT_ROWS ? 2 : is_q8_0 ? 8 : 4;
+    shape.depth = shape.rows == DOT_ROWS ? 2 : is_bytes ? 8 : 4;
     if (shape.rows == 2 && most >= DOT_LARGE_WORKGROUP && !is_gated(product)) {
       shape.workgroup = DOT_LARGE_WORKGROUP; /* with as many workgroups and loads */
       shape.rows /= 2;
       shape.depth /= 2;
     }
   } else {
-    shape.rows = count_rows(n_out, (is_q8_0 ? DOT_Q8_0_GROUPS : DOT_Q4_0_GROUPS) * n_subgroups);
+    shape.rows = count_rows(n_out, (is_bytes ? DOT_BYTE_GROUPS : DOT_NIBBLE_GROUPS) * n_subgroups);
     bool are_few = n_out <= DOT_FEW * n_subgroups;
-    shape.depth = shape.rows == DOT_ROWS ? 1 : is_q8_0 ? 4 : are_few ? 2 : 1;
-    if (is_q8_0 ? shape.rows == 2 : is_gated(product) && shape.rows == DOT_ROWS)
+    shape.depth = shape.rows == DOT_ROWS ? 1 : is_bytes ? 4 : are_few ? 2 : 1;
+    if (is_bytes ? shape.rows == 2 : is_gated(product) && shape.rows == DOT_ROWS)
       shape.workgroup = DOT_SMALL_WORKGROUP;
   }
   if (is_gated(product) && shape.rows > 1)
@@ -180,8 +187,8 @@ static uint32_t round_up(uint32_t value, uint32_t step) {
 static bool choose_held_shape(const iso_device *device, const vulkan_product *product,
                               product_shape *out_shape) {
   const iso_op_arguments *first = product->parts[0];
-  vulkan_shader shader = held_shaders[first->inputs[1].scheme];
-  uint32_t n_units = vulkan_sizes_of(&first->inputs[0]).n_columns / HELD_ELEMENTS;
+  const struct dot_scheme *scheme = &dot_schemes[first->inputs[1].scheme];
+  uint32_t n_units = vulkan_sizes_of(&first->inputs[0]).n_columns / scheme->unit;
   uint32_t width = device->facts.subgroup_width, depth = width < HELD_DEPTH ? width : HELD_DEPTH;
   uint32_t n_held = vulkan_ceil_div(n_units, device->facts.most_invocations);
   uint32_t workgroup = round_up(vulkan_ceil_div(n_units, n_held), width);
@@ -189,14 +196,14 @@ static bool choose_held_shape(const iso_device *device, const vulkan_product *pr
   uint64_t n_groups = n_processors * vulkan_ceil_div(HELD_INVOCATIONS, workgroup);
   uint64_t n_out = count_results(product) / 2;
   uint32_t rows = round_up(vulkan_ceil_div(n_out, (uint32_t)n_groups), depth / 2);
-  *out_shape = (product_shape){.shader = shader,
+  *out_shape = (product_shape){.shader = scheme->gated,
                                .workgroup = workgroup,
                                .rows = rows,
                                .tiles = 1,
                                .depth = depth,
                                .n_subgroups = workgroup / width};
   uint64_t n_shared = (uint64_t)out_shape->n_subgroups * (2 * rows + 1);
-  return is_gated(product) && shader && device->facts.has_shuffle && rows <= n_out &&
+  return is_gated(product) && scheme->gated != 0 && device->facts.has_shuffle && rows <= n_out &&
          dot_shared_bytes(first) + n_shared * sizeof(float) <= device->facts.shared_bytes;
 }
 

@@ -4,16 +4,18 @@
 
 #include "backends/vulkan/vulkan.h"
 
-/* Blocks whose size is no multiple of 4 bytes, taken apart: all blocks without their scale (2
- * bytes), one after another, then from the next multiple of 16 bytes on all scales. So the rest can
- * be read in whole words. */
+/* Blocks whose rest would lie at no whole words or, in groups of 128, at no whole vectors, taken
+ * apart: all blocks without their scale (2 bytes; 4 of groups, with the zero point of I4_G128), one
+ * after another, then from the next multiple of 16 bytes on all scales. */
 enum { VULKAN_LAYOUT_SPLIT = 1 };
 
 /* Schemes that have this layout. */
 #define VULKAN_SPLIT_SCHEMES                                                                       \
   (ISO_SCHEME_BIT(ISO_SCHEME_Q8_0) | ISO_SCHEME_BIT(ISO_SCHEME_Q4_0) |                             \
    ISO_SCHEME_BIT(ISO_SCHEME_Q5_0) | ISO_SCHEME_BIT(ISO_SCHEME_Q3_K) |                             \
-   ISO_SCHEME_BIT(ISO_SCHEME_Q6_K) | ISO_SCHEME_BIT(ISO_SCHEME_IQ4_NL))
+   ISO_SCHEME_BIT(ISO_SCHEME_Q6_K) | ISO_SCHEME_BIT(ISO_SCHEME_IQ4_NL) |                           \
+   ISO_SCHEME_BIT(ISO_SCHEME_I8_G128) | ISO_SCHEME_BIT(ISO_SCHEME_F8_G128) |                       \
+   ISO_SCHEME_BIT(ISO_SCHEME_I4_G128))
 
 typedef struct vulkan_planes {
   uint64_t rest, scales; /* addresses; equal in the plain layout */

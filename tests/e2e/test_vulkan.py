@@ -124,10 +124,13 @@ class IntegerDotProducts(unittest.TestCase):
     """The tier is used by name alone where the device only emulates it, as here."""
 
     def test_cases(self):
-        for scheme in ("q8_0", "q4_0"):
-            for case in ("*=1 N=33 K=512 rows=bf16", "*=1 N=70 K=1088 bias=f32 rows=f16",
-                         "*=1 N=1 K=32 rows=f32", "*=1 N=24 K=512 fill=outlier",
-                         "*=1 N=24 K=512 fill=tiny", "*=1 N=7 K=14336 rows=bf16"):
+        blocks = ["*=1 N=70 K=1088 bias=f32 rows=f16", "*=1 N=1 K=32 rows=f32"]
+        groups = ["*=1 N=70 K=1152 bias=f32 rows=f16", "*=1 N=1 K=128 rows=f32"]
+        for scheme, odd in (("q8_0", blocks), ("q4_0", blocks), ("i8_g128", groups),
+                            ("i4_g128", groups)):
+            for case in odd + ["*=1 N=33 K=512 rows=bf16", "*=1 N=24 K=512 fill=outlier",
+                               "*=1 N=24 K=512 fill=tiny", "*=1 N=9 K=12288 rows=bf16",
+                               "*=1 N=7 K=14336 rows=bf16"]:
                 with self.subTest(scheme=scheme, case=case):
                     done = run("conform", "--device", "vulkan:0", f"matmul {case} weight={scheme}",
                                "--json", ISOMER_VULKAN_TIER="dot")
@@ -137,6 +140,16 @@ class IntegerDotProducts(unittest.TestCase):
 
     def test_models(self):
         check_tier(self, "dot", "q8_0", "q4_0")
+
+    def test_groups(self):
+        """Whole layers of INT8 and INT4, gated units among them, with zero points and without."""
+        for name in ("int8", "int4", "int4-zeros", "awq", "gptq", "gptq-row"):
+            with self.subTest(name):
+                done = run("verify", os.path.join(MODELS, "quantized-" + name), "--devices",
+                           "host,vulkan:0", "--json", "--sequences", 1, ISOMER_VULKAN_TIER="dot")
+                device = json.loads(done.stdout)["devices"][1]
+                self.assertTrue(device["agrees"], device["verdict"])
+                self.assertNotIn("first_difference", device["greedy"])
 
 
 class Halves(unittest.TestCase):

@@ -20,23 +20,37 @@ int dot4(uint a, uint b) { return sdot_packed(int(a), int(b), 0); }
 
 /* ---- Weights: units of 16 bytes of codes ------------------------------------------------------- */
 
-#if defined(SCHEME_Q4_0)
-#define PIECES 2           /* of 16 elements, in a unit */
+/* PIECES of 16 elements are in a unit, APART pieces from each other; BLOCK_PIECES share a scale. */
+#if defined(SCHEME_Q4_0) || defined(SCHEME_I4_G128)
+#define PIECES 2
 #define PRODUCT_SCALE 16.0 /* codes are multiplied as the high nibbles of bytes */
-#else                      /* q8_0 */
+#else
 #define PIECES 1
 #define PRODUCT_SCALE 1.0
 #endif
+#if defined(SCHEME_I8_G128) || defined(SCHEME_I4_G128)
+#define BLOCK_PIECES 8
+#define SCALE_BYTES 4
+#define APART 2
+#else /* blocks of 32 */
+#define BLOCK_PIECES 2
+#define SCALE_BYTES 2
+#define APART 1
+#endif
+#if defined(SCHEME_I4_G128)
+#define HAS_ZERO /* in the low 5 bits beside a scale */
+#endif
 const uint N_PIECES = N_IN / 16, N_UNITS = N_PIECES / PIECES;
+const uint SCALES_BYTES = N_PIECES / BLOCK_PIECES * SCALE_BYTES; /* of a row */
 
 struct Unit {
   uvec4 codes;
-  uint scale; /* half */
+  uint scale; /* as it lies */
 };
 
 /* Four signed codes of word `j`, which meet elements 4 j to 4 j + 3 of a piece. */
 uint codes_of(Unit unit, uint piece, uint j) {
-#if defined(SCHEME_Q4_0)
+#if PIECES == 2
   /* A nibble less 8 is the nibble with its top bit turned, read as signed. */
   return ((piece == 0 ? unit.codes[j] << 4 : unit.codes[j]) ^ 0x88888888u) & 0xf0f0f0f0u;
 #else
@@ -53,27 +67,46 @@ WeightRow row_of_part(uint part, uint n) {
   n = min(n, n_out[part] - 1);
   uint64_t scales = parts[part].rest + uint64_t(n_out[part]) * (N_UNITS * 16);
   return WeightRow(parts[part].rest + uint64_t(n) * (N_UNITS * 16),
-                   scales + uint64_t(n) * (N_PIECES / 2 * 2));
+                   scales + uint64_t(n) * SCALES_BYTES);
 }
 
 WeightRow below(WeightRow row, uint n) {
-  return WeightRow(row.codes + n * (N_UNITS * 16), row.scales + n * (N_PIECES / 2 * 2));
+  return WeightRow(row.codes + n * (N_UNITS * 16), row.scales + n * SCALES_BYTES);
 }
 
 Unit load_unit(WeightRow row, uint unit) {
-  return Unit(Words4(row.codes).v[unit], uint(Halves(row.scales).v[unit * PIECES / 2]));
+  uint block = unit * PIECES / BLOCK_PIECES;
+#if SCALE_BYTES == 4
+  return Unit(Words4(row.codes).v[unit], Words(row.scales).v[block]);
+#else
+  return Unit(Words4(row.codes).v[unit], uint(Halves(row.scales).v[block]));
+#endif
+}
+
+float scale_of(Unit unit) {
+#if defined(HAS_ZERO)
+  return uintBitsToFloat(unit.scale & ~31u);
+#elif SCALE_BYTES == 4
+  return uintBitsToFloat(unit.scale);
+#else
+  return unpackHalf2x16(unit.scale).x;
+#endif
 }
 
 /* ---- Activations -------------------------------------------------------------------------------- */
 
 const float MOST = 32512; /* 127 * 256: the high digit stays within a byte */
 
-shared uvec4 digits[2 * N_PIECES]; /* low ones, then high ones; see place_of() */
+/* By place_of() a piece. */
+shared uvec4 digits[2 * N_PIECES]; /* low ones, then high ones */
 shared float steps[N_PIECES];      /* what a unit of the low digit stands for */
+#ifdef HAS_ZERO
+shared int totals[N_PIECES]; /* of the integers */
+#endif
 
 /* Pieces that one unit meets lie apart, so that invocations read neighbours. */
-uint place_of(uint digit, uint piece) {
-  return digit * N_PIECES + piece % PIECES * N_UNITS + piece / PIECES;
+uint place_of(uint piece) {
+  return piece / APART % PIECES * N_UNITS + piece / (PIECES * APART) * APART + piece % APART;
 }
 
 /* Vectors of 16 bytes that hold a piece, and pieces of an invocation. */
@@ -137,16 +170,21 @@ float share_x() {
     peak = uintBitsToFloat(subgroupMax(floatBitsToUint(peak)));
     /* Of what is not finite, the step says so. */
     float inverse = peak > 2e-34 && peak < INFINITY ? MOST / peak : 0.0;
-    steps[piece] = peak / MOST;
-    uvec4 low, high;
+    uint place = place_of(piece);
+    steps[place] = peak / MOST;
+    uvec4 low, high, total = uvec4(0);
     [[unroll]] for (uint i = 0; i < 4; i++) {
       /* Behind 1.5 * 2^23 integers lie in the low bits of a float, rounded. */
       uvec4 bits = floatBitsToUint(values[i] * inverse + 12582912.0);
       low[i] = pack_bytes(bits);
       high[i] = pack_bytes(bits + 128 >> 8);
+      total += bits;
     }
-    digits[place_of(0, piece)] = low;
-    digits[place_of(1, piece)] = high;
+    digits[place] = low;
+    digits[N_PIECES + place] = high;
+#ifdef HAS_ZERO
+    totals[place] = int(total.x + total.y + total.z + total.w - 16 * floatBitsToUint(12582912.0));
+#endif
   }
   return squares;
 }
@@ -157,6 +195,9 @@ float share_x() {
 struct Met {
   uvec4 low[PIECES], high[PIECES];
   float step;
+#ifdef HAS_ZERO
+  int total; /* as much as codes' share of products is */
+#endif
 };
 
 Met met_by(uint unit) {
@@ -165,19 +206,25 @@ Met met_by(uint unit) {
     met.low[piece] = digits[piece * N_UNITS + unit];
     met.high[piece] = digits[N_PIECES + piece * N_UNITS + unit];
   }
-  met.step = steps[unit * PIECES];
+  met.step = steps[unit]; /* of its other piece, too: no subgroup is smaller than 4 */
+#ifdef HAS_ZERO
+  met.total = 16 * (totals[unit] + totals[N_UNITS + unit]);
+#endif
   return met;
 }
 
 float product(Unit unit, Met met) {
   int low_sum = 0, high_sum = 0;
+#ifdef HAS_ZERO
+  low_sum = (8 - int(unit.scale & 31u)) * met.total; /* codes are taken less 8 */
+#endif
   [[unroll]] for (uint piece = 0; piece < PIECES; piece++)
     [[unroll]] for (uint j = 0; j < 4; j++) {
       uint codes = codes_of(unit, piece, j);
       low_sum += dot4(codes, met.low[piece][j]);
       high_sum += dot4(codes, met.high[piece][j]);
     }
-  return float(low_sum + 256 * high_sum) * (unpackHalf2x16(unit.scale).x * met.step);
+  return float(low_sum + 256 * high_sum) * (scale_of(unit) * met.step);
 }
 
 #ifdef HELD

@@ -6,9 +6,9 @@
  *
  *     element = code * scale + bias
  *
- * Blocks whose size is no multiple of 4 bytes are read as half words where they lie as in a file,
- * and as words where a weight was packed: SPLIT says that the halves that are their scales lie in a
- * plane of their own, behind the rest of all blocks (weights.c). */
+ * SPLIT says that a weight was packed: SCALE_BYTES of each block lie in a plane of their own, behind
+ * the rest of all blocks (weights.c). Blocks whose size is no multiple of 4 bytes are read as words
+ * then, and as half words where they lie as in a file. */
 
 #if defined(SCHEME_Q8_0)
 #define BLOCK_ELEMENTS 32
@@ -58,10 +58,14 @@
 #elif defined(SCHEME_I8_G128) || defined(SCHEME_F8_G128)
 #define BLOCK_ELEMENTS 128
 #define BLOCK_BYTES 132
+#define SCALE_AT 0
+#define SCALE_BYTES 4
 #define HALF 4
 #elif defined(SCHEME_I4_G128)
 #define BLOCK_ELEMENTS 128
 #define BLOCK_BYTES 68
+#define SCALE_AT 0
+#define SCALE_BYTES 4
 #define HALF 32
 #elif defined(SCHEME_F32)
 #define BLOCK_ELEMENTS 1
@@ -86,7 +90,10 @@ struct Group {
 };
 
 #ifdef SCALE_AT
-const uint SCALE_BYTES = 2, REST_BYTES = BLOCK_BYTES - SCALE_BYTES;
+#ifndef SCALE_BYTES
+#define SCALE_BYTES 2
+#endif
+const uint REST_BYTES = BLOCK_BYTES - SCALE_BYTES;
 
 uint64_t rest_of(WeightRow row, uint block) {
   return SPLIT != 0 ? row.rest + block * REST_BYTES
@@ -95,15 +102,23 @@ uint64_t rest_of(WeightRow row, uint block) {
 float scale_of(WeightRow row, uint block) {
   uint64_t address = SPLIT != 0 ? row.scales + block * SCALE_BYTES
                                 : row.rest + block * BLOCK_BYTES + SCALE_AT;
+#if SCALE_BYTES == 4
+  return Floats(address).v[0];
+#else
   return unpackHalf2x16(uint(Halves(address).v[0])).x;
+#endif
 }
+#else
+uint64_t rest_of(WeightRow row, uint block) { return row.rest + block * BLOCK_BYTES; }
+#endif
+
+#if BLOCK_BYTES % 4 != 0
 uint word_of(uint64_t rest, uint i) {
   if (SPLIT != 0)
     return Words(rest).v[i];
   return uint(Halves(rest).v[2 * i]) | uint(Halves(rest).v[2 * i + 1]) << 16;
 }
 #else
-uint64_t rest_of(WeightRow row, uint block) { return row.rest + block * BLOCK_BYTES; }
 uint word_of(uint64_t rest, uint i) { return Words(rest).v[i]; }
 #endif
 
@@ -298,29 +313,31 @@ Group decode(WeightRow row, uint span, uint j, uint n_columns) {
                bytes_of(word >> 4 & 0x0f0f0f0fu | high & 0x30303030u), scale, -32 * scale);
 }
 
-#elif defined(SCHEME_I8_G128)
-Group decode(WeightRow row, uint span, uint j, uint n_columns) {
-  uint64_t rest = rest_of(row, span / SPANS);
-  uint at = 1 + span % SPANS * 2;
-  return Group(signed_bytes_of(word_of(rest, at)), signed_bytes_of(word_of(rest, at + 1)),
-               vec2(uintBitsToFloat(word_of(rest, 0))), vec2(0));
-}
-
-#elif defined(SCHEME_F8_G128)
+#elif defined(SCHEME_I8_G128) || defined(SCHEME_F8_G128)
+#if defined(SCHEME_F8_G128)
 #include "e4m3.glsl"
+#define codes_of(word) e4m3_of(word)
+#else
+#define codes_of(word) signed_bytes_of(word)
+#endif
 
 Group decode(WeightRow row, uint span, uint j, uint n_columns) {
-  uint64_t rest = rest_of(row, span / SPANS);
-  uint at = 1 + span % SPANS * 2;
-  return Group(e4m3_of(word_of(rest, at)), e4m3_of(word_of(rest, at + 1)),
-               vec2(uintBitsToFloat(word_of(rest, 0))), vec2(0));
+  uint block = span / SPANS, at = span % SPANS * 2;
+  uint64_t rest = rest_of(row, block);
+  float scale = scale_of(row, block);
+  uvec2 words;
+  if (SPLIT != 0)
+    words = Words2(rest).v[at / 2];
+  else
+    words = uvec2(word_of(rest, at), word_of(rest, at + 1));
+  return Group(codes_of(words.x), codes_of(words.y), vec2(scale), vec2(0));
 }
 
 #elif defined(SCHEME_I4_G128)
-/* The low 5 bits of word 0 are the zero point, the rest the scale. */
+/* The low 5 bits beside the scale are the zero point. */
 Group decode(WeightRow row, uint span, uint j, uint n_columns) {
-  uint64_t rest = rest_of(row, span / SPANS);
-  uint line = word_of(rest, 0), word = word_of(rest, 1 + 8 * (span % SPANS) + j);
+  uint block = span / SPANS, line = floatBitsToUint(scale_of(row, block));
+  uint word = word_of(rest_of(row, block), 8 * (span % SPANS) + j);
   float scale = uintBitsToFloat(line & ~31u);
   return Group(bytes_of(word & 0x0f0f0f0fu), bytes_of(word >> 4 & 0x0f0f0f0fu), vec2(scale),
                vec2(-float(line & 31u) * scale));
