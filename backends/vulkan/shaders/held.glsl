@@ -16,7 +16,9 @@ const uint N_SUMS = 2 * ROWS; /* of gate and up in turn */
 const uint N_HELD = (N_UNITS + WORKGROUP - 1) / WORKGROUP;
 const bool IS_WHOLE = N_UNITS % WORKGROUP == 0; /* all invocations have N_HELD units */
 
-shared float squares_of[N_SUBGROUPS];
+#define MOST_SUBGROUPS N_SUBGROUPS
+#include "squares.glsl"
+
 shared float partial_sums[N_SUBGROUPS * N_SUMS];
 
 uint own_unit(uint h) { return min(h * WORKGROUP + gl_LocalInvocationID.x, N_UNITS - 1); }
@@ -63,22 +65,8 @@ void main() {
   [[unroll]] for (uint d = 0; d < DEPTH; d++)
     [[unroll]] for (uint h = 0; h < N_HELD; h++)
       units[d][h] = load_unit(below(rows[d % 2], d / 2), own_unit(h));
-  float unscaled = own_unscaled(), squares = share_x();
-  if (NORM != 0) {
-    squares = subgroupAdd(squares);
-    if (subgroupElect())
-      squares_of[gl_SubgroupID] = squares;
-  }
-  barrier();
-  float factor = 1.0 / PRODUCT_SCALE;
-  if (NORM != 0) {
-    float all = 0;
-    for (uint s = gl_SubgroupInvocationID; s < N_SUBGROUPS; s += gl_SubgroupSize)
-      all += squares_of[s];
-    float scale = 1.0 / sqrt(subgroupAdd(all) / float(N_IN) + uintBitsToFloat(EPSILON));
-    store_normalised(scale, unscaled);
-    factor *= scale;
-  }
+  float unscaled = own_unscaled();
+  float factor = meet_and_scale(share_x(), unscaled) * (1.0 / PRODUCT_SCALE);
   Met met[N_HELD];
   [[unroll]] for (uint h = 0; h < N_HELD; h++)
     met[h] = met_by(own_unit(h));

@@ -12,8 +12,11 @@
  *     product()             PRODUCT_SCALE times their product */
 layout(constant_id = 13) const uint DEPTH = 1;
 
+#define N_SUBGROUPS gl_NumSubgroups
+#define MOST_SUBGROUPS 256
+#include "squares.glsl"
+
 const uint N_SUMS = AFTER == AFTER_GLU ? 2 * ROWS : ROWS;
-shared float squares_of[256]; /* of each subgroup */
 
 void main() {
   uint lane = gl_SubgroupInvocationID, width = gl_SubgroupSize;
@@ -33,22 +36,7 @@ void main() {
       if (is_whole || lane + d * width < N_UNITS)
         units[d][i] = load_unit(rows[i], lane + d * width);
   float before = lane < ROWS ? residual_of(part, n0 + lane) : 0.0, unscaled = own_unscaled();
-  float squares = share_x();
-  if (NORM != 0) {
-    squares = subgroupAdd(squares);
-    if (subgroupElect())
-      squares_of[gl_SubgroupID] = squares;
-  }
-  barrier();
-  float factor = 1.0 / PRODUCT_SCALE;
-  if (NORM != 0) {
-    float all = 0;
-    for (uint s = lane; s < gl_NumSubgroups; s += width)
-      all += squares_of[s];
-    float scale = 1.0 / sqrt(subgroupAdd(all) / float(N_IN) + uintBitsToFloat(EPSILON));
-    store_normalised(scale, unscaled);
-    factor *= scale;
-  }
+  float factor = meet_and_scale(share_x(), unscaled) * (1.0 / PRODUCT_SCALE);
   for (uint first = 0; first < N_UNITS; first += DEPTH * width)
     [[unroll]] for (uint d = 0; d < DEPTH; d++) {
       uint unit = first + d * width + lane, next = unit + DEPTH * width;

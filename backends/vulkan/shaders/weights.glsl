@@ -6,9 +6,9 @@
  *
  *     element = code * scale + bias
  *
- * SPLIT says that a weight was packed: SCALE_BYTES of each block lie in a plane of their own, behind
- * the rest of all blocks (weights.c). Blocks whose size is no multiple of 4 bytes are read as words
- * then, and as half words where they lie as in a file. */
+ * SPLIT says that a weight was packed: SCALE_BYTES of each block lie in a plane of their own,
+ * behind the rest of all blocks (weights.c). Blocks whose size is no multiple of 4 bytes are read as
+ * words then, and as half words where they lie as in a file. */
 
 #if defined(SCHEME_Q8_0)
 #define BLOCK_ELEMENTS 32
