@@ -16,9 +16,6 @@ const uint N_SUMS = 2 * ROWS; /* of gate and up in turn */
 const uint N_HELD = (N_UNITS + WORKGROUP - 1) / WORKGROUP;
 const bool IS_WHOLE = N_UNITS % WORKGROUP == 0; /* all invocations have N_HELD units */
 
-#define MOST_SUBGROUPS N_SUBGROUPS
-#include "squares.glsl"
-
 shared float partial_sums[N_SUBGROUPS * N_SUMS];
 
 uint own_unit(uint h) { return min(h * WORKGROUP + gl_LocalInvocationID.x, N_UNITS - 1); }
@@ -57,6 +54,9 @@ float sum_of(uint i) {
   return sum;
 }
 
+#define MOST_SUBGROUPS N_SUBGROUPS
+#include "squares.glsl"
+
 void main() {
   uint begin = group_index() * ROWS, first_row = min(begin, n_out[0] - ROWS);
   WeightRow rows[2] = {row_of_part(0, first_row), row_of_part(1, first_row)};
@@ -66,7 +66,7 @@ void main() {
     [[unroll]] for (uint h = 0; h < N_HELD; h++)
       units[d][h] = load_unit(below(rows[d % 2], d / 2), own_unit(h));
   float unscaled = own_unscaled();
-  float factor = meet_and_scale(share_x(), unscaled) * (1.0 / PRODUCT_SCALE);
+  float factor = meet_and_scale(1.0 / PRODUCT_SCALE, share_x(), unscaled);
   Met met[N_HELD];
   [[unroll]] for (uint h = 0; h < N_HELD; h++)
     met[h] = met_by(own_unit(h));

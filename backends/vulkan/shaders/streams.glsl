@@ -36,7 +36,7 @@ void main() {
       if (is_whole || lane + d * width < N_UNITS)
         units[d][i] = load_unit(rows[i], lane + d * width);
   float before = lane < ROWS ? residual_of(part, n0 + lane) : 0.0, unscaled = own_unscaled();
-  float factor = meet_and_scale(share_x(), unscaled) * (1.0 / PRODUCT_SCALE);
+  float factor = meet_and_scale(1.0 / PRODUCT_SCALE, share_x(), unscaled);
   for (uint first = 0; first < N_UNITS; first += DEPTH * width)
     [[unroll]] for (uint d = 0; d < DEPTH; d++) {
       uint unit = first + d * width + lane, next = unit + DEPTH * width;
