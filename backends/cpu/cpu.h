@@ -19,11 +19,12 @@ struct iso_device {
   bool is_lowered;       /* a tier below the machine's highest was forced */
   uint32_t cpu_features; /* ISO_CPU_HAS_ bits that the tier in force may use */
   bool asks_ahead;       /* streams of weights are asked for in software; see README.md */
+  bool asks_for_codes;   /* those of one row, but for F32 */
   iso_cpu_pool *pool;
   iso_device_info info;
   pthread_mutex_t slab_lock;
   uint64_t memory_nodes; /* NUMA nodes its threads run on, a bit a node; 0: not told */
-  iso_cpu_slab *slab; /* small buffers are cut from it; NULL before the first */
+  iso_cpu_slab *slab;    /* small buffers are cut from it; NULL before the first */
 };
 
 struct iso_buffer {

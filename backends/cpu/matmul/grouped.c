@@ -73,7 +73,7 @@ iso_status iso_grouped_matmul_launch(const iso_product_kernel *kernel, iso_queue
   const int32_t *experts = iso_cpu_address(&arguments->inputs[2]);
   int64_t rows = count_rows(arguments), n_experts = weight->dims[0];
   iso_product product = {.kernel = kernel,
-                         .asks_ahead = queue->device->asks_ahead,
+                         .asks_ahead = iso_product_asks_ahead(queue->device, weight->scheme),
                          .x = &arguments->inputs[0],
                          .y = &arguments->outputs[0],
                          .rows = rows,

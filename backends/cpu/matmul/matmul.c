@@ -15,7 +15,7 @@ iso_status iso_matmul_launch(const iso_product_kernel *kernel, iso_queue *queue,
                              const iso_op_arguments *arguments) {
   const iso_tensor *weight = &arguments->inputs[1];
   iso_product product = {.kernel = kernel,
-                         .asks_ahead = queue->device->asks_ahead,
+                         .asks_ahead = iso_product_asks_ahead(queue->device, weight->scheme),
                          .x = &arguments->inputs[0],
                          .y = &arguments->outputs[0],
                          .bias = iso_cpu_input(arguments, 2),

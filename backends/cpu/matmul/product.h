@@ -273,6 +273,11 @@ typedef struct iso_product {
   uint8_t *workspace; /* iso_product_bytes() */
 } iso_product;
 
+/* What its asks_ahead is. F32 is read for longer than multiplied. */
+static inline bool iso_product_asks_ahead(const iso_device *device, iso_scheme scheme) {
+  return device->asks_ahead || (device->asks_for_codes && scheme != ISO_SCHEME_F32);
+}
+
 /* Workspace of a product; monotonic in rows. */
 uint64_t iso_product_bytes(const iso_product_kernel *kernel, const iso_cpu_pool *pool,
                            const iso_packed_shape *shape, int64_t rows, int64_t n_segments);
