@@ -6,10 +6,16 @@
  *
  * Caches rotate through copies larger than the caches of the CPU, as a model's layers do, and
  * their pages are dealt out at random. Attention and plain reads of the very same bytes alternate,
- * so that both see the same neighbours; the medians are compared. */
+ * so that both see the same neighbours; the medians are compared. Then windows of a length
+ * alternate, one of attention and one of reads over all copies, which is how bench/limits reads:
+ * their medians are compared, and that of attention with the best window of reads, as limits prints
+ * the best. */
 #include "bench/kernels/cpu_bench.h"
 
 #define MAX_SAMPLES 2048
+#define WINDOW_SECONDS 0.08
+#define MAX_WINDOWS 256
+#define READ_PART (UINT64_C(4) << 20)
 
 typedef struct options {
   const char *caches, *contexts;
@@ -35,6 +41,83 @@ static void fill(iso_tensor *tensor, int64_t rows) {
       values[i] = (float)((row * 31 + i * 7) % 61 - 30) / 32;
     iso_scheme_encode_row(tensor->scheme, values, NULL, iso_cpu_row(tensor, row), n);
   }
+}
+
+/* The caches of a case, copy after copy of keys and values. */
+typedef struct copies {
+  const iso_kernel *kernel;
+  iso_op_arguments *arguments;
+  iso_buffer *data;
+  int64_t count;
+  uint64_t half; /* bytes of keys, and of values */
+} copies;
+
+static void attend(cpu_bench *b, const copies *c, int64_t turn) {
+  iso_tensor *inputs = c->arguments->inputs;
+  inputs[1].offset = (uint64_t)(turn % c->count) * 2 * c->half;
+  inputs[2].offset = inputs[1].offset + c->half;
+  cpu_bench_check(c->kernel->launch(b->queue, c->arguments), c->kernel->name);
+}
+
+typedef struct read_window {
+  const uint8_t *data;
+  uint64_t bytes;
+  bench_read read;
+  uint64_t begin; /* part of its share at which each thread begins */
+  double rates[ISO_CPU_MAX_THREADS];
+} read_window;
+
+static void read_window_task(void *context, uint32_t thread, uint32_t n_threads) {
+  read_window *job = context;
+  int64_t begin, end;
+  iso_cpu_share((int64_t)job->bytes, READ_PART, thread, n_threads, &begin, &end);
+  uint64_t parts = (uint64_t)(end - begin) / READ_PART, at = job->begin;
+  double start = cpu_bench_now(), done = 0, time;
+  do {
+    done += job->read(job->data + begin + at++ % parts * READ_PART, READ_PART);
+    time = cpu_bench_now() - start;
+  } while (time < WINDOW_SECONDS);
+  job->rates[thread] = done / time;
+}
+
+/* Bytes a second that reads of all copies reach in a window, each thread for itself. */
+static double read_for_a_window(cpu_bench *b, const copies *c, uint64_t turn) {
+  read_window job = {.data = c->data->data,
+                     .bytes = (uint64_t)c->count * 2 * c->half,
+                     .read = bench_best_read(b->device->cpu_features),
+                     .begin = turn * 8};
+  iso_cpu_parallel(b->device->pool, UINT32_MAX, read_window_task, &job);
+  double rate = 0;
+  for (uint32_t i = 0; i < b->device->info.n_units; i++)
+    rate += job.rates[i];
+  return rate;
+}
+
+static double attend_for_a_window(cpu_bench *b, const copies *c, int64_t *turn) {
+  double began = cpu_bench_now(), done = 0, time;
+  do {
+    attend(b, c, (*turn)++);
+    done += 2 * (double)c->half;
+    time = cpu_bench_now() - began;
+  } while (time < WINDOW_SECONDS);
+  return done / time;
+}
+
+static void bench_windows(cpu_bench *b, const copies *c, double seconds) {
+  static double attention[MAX_WINDOWS], reads[MAX_WINDOWS];
+  int64_t turn = 0;
+  double end = cpu_bench_now() + seconds;
+  int count = 0;
+  for (; count < MAX_WINDOWS && (count < 5 || cpu_bench_now() < end); count++) {
+    attention[count] = attend_for_a_window(b, c, &turn);
+    reads[count] = read_for_a_window(b, c, (uint64_t)count);
+  }
+  double middle = cpu_bench_quantile(attention, count, 0.5),
+         most = cpu_bench_quantile(attention, count, 1),
+         read = cpu_bench_quantile(reads, count, 0.5), best = cpu_bench_quantile(reads, count, 1);
+  printf(" %6.2f | %6.2f | %6.2f | %6.2f | %3.0f%% | %3.0f%% | %3.0f%% |\n", 1e-9 * middle,
+         1e-9 * read, 1e-9 * most, 1e-9 * best, 100 * middle / read, 100 * most / best,
+         100 * middle / best);
 }
 
 static void bench_case(cpu_bench *b, const options *o, iso_scheme scheme, int64_t context) {
@@ -82,14 +165,13 @@ static void bench_case(cpu_bench *b, const options *o, iso_scheme scheme, int64_
   arguments.workspace_bytes = kernel->workspace(b->device, &arguments);
   arguments.workspace = cpu_bench_alloc(b, arguments.workspace_bytes + 64);
 
+  const copies all = {kernel, &arguments, data, n_copies, half};
   static double times[MAX_SAMPLES], reads[MAX_SAMPLES];
   double end = cpu_bench_now() + o->seconds;
   int count = 0;
   for (; count < MAX_SAMPLES && (count < 5 || cpu_bench_now() < end); count++) {
-    inputs[1].offset = (uint64_t)(count % n_copies) * 2 * half;
-    inputs[2].offset = inputs[1].offset + half;
     double began = cpu_bench_now();
-    cpu_bench_check(kernel->launch(b->queue, &arguments), kernel->name);
+    attend(b, &all, count);
     times[count] = cpu_bench_now() - began;
     uint64_t other = (uint64_t)((count + n_copies / 2) % n_copies) * 2 * half;
     reads[count] = cpu_bench_time_read(b, data->data + other, 2 * half);
@@ -97,10 +179,11 @@ static void bench_case(cpu_bench *b, const options *o, iso_scheme scheme, int64_
   double time = cpu_bench_quantile(times, count, 0.5), read = cpu_bench_quantile(reads, count, 0.5);
   double low = cpu_bench_quantile(times, count, 0.1),
          read_low = cpu_bench_quantile(reads, count, 0.1);
-  printf("| %-26s | %-5s | %3lld x %6lld | %8.3f | %6.2f | %6.2f | %3.0f%% | %3.0f%% |\n",
+  printf("| %-26s | %-5s | %3lld x %6lld | %8.3f | %6.2f | %6.2f | %3.0f%% | %3.0f%% |",
          kernel->name, iso_scheme_get_info(scheme)->name, (long long)s, (long long)context,
          1e3 * time, 2e-9 * (double)half / time, 2e-9 * (double)half / read, 100 * read / time,
          100 * read_low / low);
+  bench_windows(b, &all, o->seconds);
   fflush(stdout);
   b->backend->memory->free(b->device, arguments.workspace);
   b->backend->memory->free(b->device, data);
@@ -158,8 +241,10 @@ int main(int argc, char **argv) {
   printf("%s, %u threads, %lld heads, %lld of keys, %lld wide\n\n", b.device->info.name,
          b.device->info.n_units, (long long)o.n_heads, (long long)o.n_kv_heads,
          (long long)o.head_dim);
-  printf("| kernel | cache | context | ms | GB/s | read GB/s | share | of best 10%% |\n"
-         "|---|---|---:|---:|---:|---:|---:|---:|\n");
+  printf(
+      "| kernel | cache | context | ms | GB/s | read GB/s | share | of best 10%% | windows, GB/s | "
+      "read | best | best read | share | of the best | of best reads |\n"
+      "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n");
   char *caches = strdup(o.caches), *state;
   for (char *name = caches ? strtok_r(caches, ",", &state) : NULL; name;
        name = strtok_r(NULL, ",", &state))
