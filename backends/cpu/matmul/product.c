@@ -501,6 +501,12 @@ static void cut_segment(const iso_product *product, iso_product_segment *segment
   } else {
     int64_t chunks = parts(segment->rows, MAX_CHUNK_ROWS);
     segment->item_groups = item_groups_of(product->kernel, shape);
+    /* Of the widest items half as many will do where weights are used as they lie: all activations
+     * come once for an item, from the third level if they are many (README.md). */
+    int64_t widest = parts(shape->groups, segment->item_groups) * chunks;
+    bool takes_packed = product->kernel->item_tiles && !product->kernel->tile_bytes;
+    if (takes_packed && 2 * widest >= items_wanted)
+      items_wanted = least(items_wanted, widest);
     while (segment->item_groups > product->kernel->tile_groups &&
            parts(shape->groups, segment->item_groups) * chunks < items_wanted)
       segment->item_groups -= product->kernel->tile_groups;
