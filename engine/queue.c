@@ -61,7 +61,7 @@ static iso_status push_request(iso_engine *engine, engine_request *request) {
   if (queue->is_closed)
     return iso_fail(ISO_ERROR_BUSY, "the engine is stopping; it takes no new requests");
   int32_t n_waiting = queue->n_waiting + queue->n_preempted;
-  if (n_waiting >= engine->options.max_queue)
+  if (n_waiting >= engine->options.max_queue && !request->asked.continues)
     return iso_fail(ISO_ERROR_BUSY, "%d requests wait already; come again later", n_waiting);
   request->id = ++queue->last_id;
   *find_live(queue, request->id) = request;

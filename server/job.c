@@ -109,8 +109,6 @@ static void job_free(iso_job *job) {
     iso_tool_scan_free(&job->scans[i]);
   iso_tool_names_free(&job->tool_names);
   iso_grammar_release(job->request.grammar);
-  if (job->retry)
-    event_free(job->retry);
   free(job->scans);
   cJSON_Delete(job->root);
   free(job->parts);
@@ -313,6 +311,7 @@ static iso_status submit_part(iso_job *job, int index) {
   request.adapter = job->adapter;
   request.on_event = on_event;
   request.context = part;
+  request.continues = job->n_submitted > 0 && job->n_open == 0;
   if (request.timeout_us > 0) { /* of all prompts together */
     double left = job->server->options.request_seconds - (iso_http_now() - job->exchange->start);
     request.timeout_us = left > 1e-6 ? (uint64_t)(left * 1e6) : 1;
@@ -323,40 +322,26 @@ static iso_status submit_part(iso_job *job, int index) {
   return status;
 }
 
-static bool submit_more(iso_job *job, iso_api_error *refusal);
-
-static void retry(evutil_socket_t descriptor, short what, void *context) {
-  iso_job *job = context;
-  iso_api_error refusal;
-  (void)descriptor, (void)what;
-  if (!submit_more(job, &refusal))
-    fail(job, &refusal);
-  free_if_over(job);
-}
-
-/* Looks again in a moment whether the queue has room. */
-static bool wait_for_room(iso_job *job, iso_api_error *refusal) {
-  static const struct timeval pause = {.tv_usec = 10000};
-  double most = job->server->options.request_seconds;
-  if (most > 0 && iso_http_now() - job->exchange->start > most)
-    return iso_refuse(refusal, 504, NULL, "timeout", "the request's time of %.3g s is over", most);
-  if (!job->retry)
-    job->retry = evtimer_new(job->server->base, retry, job);
-  if (!job->retry)
-    return iso_refuse(refusal, 503, NULL, "out_of_memory", "out of memory");
-  evtimer_add(job->retry, &pause);
-  return true;
-}
-
 /* Twice as many prompts as can run are with the engine at a time, so that one request with many
- * does not fill the queue, nor come with all of them before requests that others make meanwhile.
- * A queue that is full refuses the first prompt; later ones wait for room. */
+ * does not come with all of them before requests that others make meanwhile; and those that wait
+ * leave half of the queue to others, but for one: a request that has begun always has a prompt at
+ * work or in line, so nobody who comes later can keep it waiting. */
+static bool may_submit(const iso_job *job) {
+  const iso_engine_options *options = iso_engine_get_options(job->server->engine);
+  iso_engine_stats stats;
+  if (job->n_open == 0)
+    return true;
+  if (job->n_open >= 2 * options->runtime.max_sequences)
+    return false;
+  iso_engine_get_stats(job->server->engine, &stats);
+  return stats.n_waiting < options->max_queue / 2;
+}
+
 static bool submit_more(iso_job *job, iso_api_error *refusal) {
-  int most = 2 * iso_engine_get_options(job->server->engine)->runtime.max_sequences;
-  while (job->n_submitted < job->n_prompts && job->n_open < most) {
+  while (job->n_submitted < job->n_prompts && may_submit(job)) {
     iso_status status = submit_part(job, submitted_as(job, job->n_submitted));
-    if (status == ISO_ERROR_BUSY && job->n_submitted > 0)
-      return job->n_open > 0 || wait_for_room(job, refusal);
+    if (status == ISO_ERROR_BUSY && job->n_open > 0)
+      return true; /* until one of them is done */
     if (status != ISO_OK) {
       iso_refuse_status(refusal, job->server, status, NULL);
       if (status == ISO_ERROR_LIMIT) /* too long for the context */

@@ -99,9 +99,8 @@ struct iso_job {
   iso_answer *answers;
   int n_answers; /* n_prompts * n */
   int n_submitted;
-  int n_open;          /* parts submitted and not done */
-  int longest;         /* prompt */
-  struct event *retry; /* while the queue has no room for the next prompt; NULL: it always had */
+  int n_open;  /* parts submitted and not done */
+  int longest; /* prompt */
   iso_usage usage;
   char id[64];
   time_t created;

@@ -68,7 +68,8 @@ typedef struct iso_engine_options {
   uint64_t swap_memory_bytes; /* host memory for pages of preempted requests; 0: they recompute */
   bool no_prefix_cache;
   iso_batching batching;
-  int32_t max_queue; /* requests that wait, for the first time or again; 0: 1,024 */
+  int32_t max_queue; /* requests that wait, for the first time or again, beyond which new ones are
+                        refused; 0: 1,024 */
   iso_speculation speculation;
   int32_t max_draft_tokens;     /* a step; adapts below it to the acceptance seen; 0: 8 */
   const iso_model *draft_model; /* DRAFT only; outlives the engine */
@@ -207,14 +208,18 @@ typedef struct iso_request {
   int32_t adapter;     /* which of the runtime's answers, counted from 1; 0: none. Prefixes are
                           shared only where it is the same; a draft model runs without */
   bool no_prefix_cache;
-  bool embed; /* no generation: the final hidden rows of the prompt, pooled, length 1 */
+  bool continues; /* more of what was accepted before, such as the next of many prompts: a full
+                     queue does not refuse it. It waits by arrival like others, and counts; the
+                     caller bounds how many such are at hand */
+  bool embed;     /* no generation: the final hidden rows of the prompt, pooled, length 1 */
   iso_event_callback on_event;
   void *context;
 } iso_request;
 
 /* Queues a request; everything it points to is copied. `out_id` may be NULL. What can never run is
  * refused at once with ISO_ERROR_INVALID_ARGUMENT or ISO_ERROR_LIMIT (too long for the context or
- * the pool); a full queue is ISO_ERROR_BUSY. Exactly one DONE event follows a success. */
+ * the pool); a full queue is ISO_ERROR_BUSY, unless the request continues. Exactly one DONE event
+ * follows a success. */
 ISO_MUST_CHECK ISO_API iso_status iso_engine_submit(iso_engine *engine, const iso_request *request,
                                                     iso_request_id *out_id);
 /* Ends a request at the next step at the latest, whatever its state; DONE follows with

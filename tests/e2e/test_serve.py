@@ -450,7 +450,7 @@ class Answers(unittest.TestCase):
             self.assertEqual((error["code"], error["param"]), ("context_length_exceeded", "prompt"))
             self.assertEqual(server.metrics()["isomer_engine_requests_total"], refused)  # before any was begun
             answers = []
-            many = {"prompt": texts[:300], "max_tokens": 100, "ignore_eos": True, "stream": True}
+            many = {"prompt": texts[:60], "max_tokens": 100, "ignore_eos": True, "stream": True}
             thread = threading.Thread(target=lambda: answers.extend(server.stream(COMPLETIONS, many)))
             thread.start()
             server.wait_for(lambda m: m["isomer_engine_running"] > 0)
@@ -459,24 +459,32 @@ class Answers(unittest.TestCase):
             self.assertLessEqual(server.metrics()["isomer_engine_waiting"], 4)
             thread.join()
             ends = [e["choices"][0]["index"] for e in answers if e["choices"][0]["finish_reason"]]
-            self.assertEqual(sorted(ends), list(range(300)))
+            self.assertEqual(sorted(ends), list(range(60)))
         with Server("-c", "256", "-t", "1", "--max-sequences", "1", "--max-queue", "2") as server:
-            over = threading.Event()
+            over, answers = threading.Event(), []
             small = {"prompt": "b", "max_tokens": 20, "ignore_eos": True}
+            many = {**small, "prompt": ["a"] * 8, "stream": True}
 
             def fill():  # the queue, again and again
                 while not over.is_set():
                     server.request("POST", COMPLETIONS, small)
-            others = [threading.Thread(target=fill) for _ in range(4)]
-            for other in others:
-                other.start()
-            statuses, end = [], time.monotonic() + 60
-            while 200 not in statuses and time.monotonic() < end:
-                statuses.append(server.request("POST", COMPLETIONS, {**small, "prompt": ["a"] * 8})[0])
+            others = [threading.Thread(target=fill) for _ in range(8)]
+            for answer in server.stream(COMPLETIONS, many):  # what has begun goes on, however full the queue
+                if not answers:
+                    for other in others:
+                        other.start()
+                answers.append(answer)
             over.set()
             for other in others:
                 other.join()
-            self.assertEqual(set(statuses) - {429}, {200})  # what has begun goes on, however full the queue
+            self.assertEqual(sorted(e["choices"][0]["index"] for e in answers if e["choices"][0]["finish_reason"]), list(range(8)))
+        with Server("-c", "256", "-t", "1", "--max-sequences", "2", "--max-queue", "2") as server:
+            ends = (e for e in server.stream(COMPLETIONS, {**many, "prompt": ["a"] * 40}) if e["choices"][0]["finish_reason"])
+            for _ in range(6):
+                next(ends)
+            for _ in range(3):  # one request with many leaves room in a short queue
+                server.post(COMPLETIONS, {**small, "max_tokens": 1})
+            self.assertEqual(sum(1 for _ in ends), 34)
         with Server("-c", "16384", "-t", "1", "--max-sequences", "1", "--request-timeout", "1") as server:
             start = time.monotonic()
             error = server.post(COMPLETIONS, {"prompt": ["a"] * 2000, "max_tokens": 500, "ignore_eos": True}, 504)["error"]

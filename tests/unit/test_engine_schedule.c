@@ -345,6 +345,98 @@ static void test_queue_full_of_preempted(void **state) {
   iso_engine_destroy(engine);
 }
 
+/* One of several that each have many prompts, one after another, beside others that fill the queue
+ * whenever it has room. */
+typedef struct patient {
+  int n_accepted, n_done; /* prompts */
+  int *n_ended;           /* of all requests */
+  int since;              /* *n_ended when the prompt in line came */
+  int longest;            /* how many others ended before one of its prompts */
+} patient;
+
+static iso_flow on_patient_event(void *context, const iso_event *event) {
+  patient *self = context;
+  if (event->kind != ISO_EVENT_DONE)
+    return ISO_FLOW_CONTINUE;
+  assert_int_equal(event->status, ISO_OK);
+  int others = *self->n_ended - self->since;
+  self->longest = others > self->longest ? others : self->longest;
+  self->n_done++;
+  (*self->n_ended)++;
+  return ISO_FLOW_CONTINUE;
+}
+
+/* The client's next prompt; returns whether it was accepted. */
+static bool ask_for(iso_engine *engine, patient *client) {
+  int32_t prompt[4];
+  fill_prompt(prompt, 4, 1);
+  iso_request request = case_request(prompt, 4, 2);
+  request.on_event = on_patient_event;
+  request.context = client;
+  request.continues = client->n_accepted > 0;
+  bool is_accepted = iso_engine_submit(engine, &request, NULL) == ISO_OK;
+  client->since = *client->n_ended;
+  client->n_accepted += is_accepted;
+  return is_accepted;
+}
+
+static iso_flow on_other_event(void *context, const iso_event *event) {
+  *(int *)context += event->kind == ISO_EVENT_DONE;
+  return ISO_FLOW_CONTINUE;
+}
+
+/* What has been accepted goes on however full the queue is kept, and in order: before each of its
+ * prompts at most those end that were there when it came. */
+static void test_full_queue_and_many_prompts(void **state) {
+  (void)state;
+  enum {
+    QUEUE = 2,
+    CLIENTS = 8,
+    PROMPTS = 6,
+    MOST_STEPS = 4 * CLIENTS * PROMPTS * (QUEUE + CLIENTS)
+  };
+  iso_engine_options options = case_options();
+  options.max_queue = QUEUE;
+  options.runtime.max_sequences = 1;
+  iso_engine *engine = make_engine(model, &options);
+  int n_ended = 0, n_over = 0, n_others = 0;
+  patient clients[CLIENTS] = {0};
+  int32_t prompt[4];
+  fill_prompt(prompt, 4, 1);
+  iso_request other = case_request(prompt, 4, 2);
+  other.on_event = on_other_event;
+  other.context = &n_ended;
+  for (int i = 0; i < CLIENTS; i++)
+    clients[i].n_ended = &n_ended;
+  for (int step = 0; n_over < CLIENTS; step++) {
+    bool is_busy;
+    assert_true(step < MOST_STEPS);
+    for (int i = 0; i < CLIENTS; i++) /* the first prompts, where there is room */
+      if (clients[i].n_accepted == 0)
+        ask_for(engine, &clients[i]);
+    for (; iso_engine_submit(engine, &other, NULL) == ISO_OK; n_others++) /* all that is left */
+      continue;
+    n_over = 0;
+    for (int i = 0; i < CLIENTS; i++) { /* the next prompts come last */
+      patient *client = &clients[i];
+      n_over += client->n_done == PROMPTS;
+      if (client->n_accepted > 0 && client->n_accepted == client->n_done &&
+          client->n_done < PROMPTS)
+        assert_true(ask_for(engine, client));
+    }
+    CHECK(iso_engine_step(engine, &is_busy));
+    assert_in_range(stats_of(engine).n_waiting, 0, QUEUE + CLIENTS);
+  }
+  assert_true(n_others > PROMPTS);
+  for (int i = 0; i < CLIENTS; i++)
+    assert_in_range(clients[i].longest, 0, QUEUE + CLIENTS);
+  run_all(engine);
+  assert_idle(engine);
+  iso_engine_drain(engine, 0);
+  assert_false(ask_for(engine, &clients[0]));
+  iso_engine_destroy(engine);
+}
+
 /* However urgent those are that come later: some day they are not before it. */
 static void test_no_priority_is_for_ever(void **state) {
   (void)state;
@@ -602,6 +694,7 @@ int main(void) {
       cmocka_unit_test(test_priority_takes_pages),
       cmocka_unit_test(test_queue_full),
       cmocka_unit_test(test_queue_full_of_preempted),
+      cmocka_unit_test(test_full_queue_and_many_prompts),
       cmocka_unit_test(test_no_priority_is_for_ever),
       cmocka_unit_test(test_flood_of_commands),
       cmocka_unit_test(test_cancel_at_any_step),
