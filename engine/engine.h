@@ -51,7 +51,7 @@ enum {
   ENGINE_MAX_TOP_LOGPROBS = 20,
   ENGINE_MAX_STOPS = 64,
   ENGINE_MAX_DRAFTS = 32,
-  ENGINE_DRAFT_KINDS = 6
+  ENGINE_DRAFT_KINDS = 7
 };
 /* A priority of p counts as coming p times this later, an hour at most: so nobody waits for ever.
  */
@@ -78,6 +78,7 @@ typedef struct beam_candidate {
 typedef struct engine_row_price {
   double first; /* of the second row, besides its own: once */
   double each;
+  double spared; /* less than that, of each of the first three beyond one */
 } engine_row_price;
 
 /* Of a model: what its rows cost goes by these. */

@@ -7,27 +7,33 @@
 #include "engine/engine.h"
 
 /* Chances before anything is known, worth four drafts: of continuations of 1, 2, 3 and 4, 5 to 8
- * and more tokens that repeat, and of a draft model's tokens. */
-static const float first_chances[ENGINE_DRAFT_KINDS] = {0.3f, 0.6f, 0.8f, 0.95f, 0.97f, 0.8f};
+ * and more tokens that repeat, from the second kind on; each counts as one kind less where most
+ * places that end alike go on otherwise; and of a draft model's tokens. As seen in 71 answers. */
+static const float first_chances[ENGINE_DRAFT_KINDS] = {0.12f, 0.25f, 0.53f, 0.75f,
+                                                        0.87f, 0.96f, 0.8f};
 enum { DRAFT_MODEL_KIND = ENGINE_DRAFT_KINDS - 1 };
 static const float first_tries = 4, kept = 0.9f;
 /* What was learned of a kind fades while it is not tried, so that it is some day. */
 static const float faded = 0.01f;
 
-static int kind_of_match(int32_t length) {
-  return length < 3 ? length - 1 : length < 5 ? 2 : length < 9 ? 3 : 4;
+static int kind_of_match(iso_ngram_match match) {
+  int32_t length = match.length;
+  int kind = length < 3 ? length : length < 5 ? 3 : length < 9 ? 4 : 5;
+  return match.is_disputed ? kind - 1 : kind;
 }
 
 /* ---- How many ------------------------------------------------------------------------------ */
 
-/* Measured: a processor's second to eighth row are 0.13 to 0.17 of a step each for a model of 135M
- * (AVX-512, Q4_1), and more for large ones, which do little else than multiply; on AVX2 0.07 to
- * 0.3. On an H200 the second is 0.15 (8B, BF16) and the next ones are 0.02; of codes that are
- * decoded for each row (8B, Q4_0), the second is 0.39 and the next are 0.17 to 0.25. There a row
- * alone also has kernels that begin before others end: more take 1.1 steps longer (135M, Q4_1), as
- * long as it takes to read some 70 MB more. */
+/* Measured: a processor's second to fourth row are 0.05 to 0.15 of a step each for a model of 135M
+ * with two threads (AVX-512, Q4_1), which wait for its weights anyway, the next ones 0.15 to 0.3;
+ * on AVX2 0.07 to 0.5; all 0.25 to 0.4 with one thread, and of large models, which do little else
+ * than multiply. On an H200 the second is 0.15 (8B, BF16) and the next ones are 0.02; of codes that
+ * are decoded for each row (8B, Q4_0), the second is 0.39 and the next are 0.17 to 0.25. There a
+ * row alone also has kernels that begin before others end: more take 1.1 steps longer (135M, Q4_1),
+ * as long as it takes to read some 70 MB more. */
 engine_row_price iso_speculation_price(const iso_device_list *devices, engine_weights weights) {
-  static const engine_row_price of_cpu = {0, 0.2}, of_floats = {0.12, 0.03}, of_codes = {0.2, 0.2};
+  static const engine_row_price of_cpu = {0, 0.25, 0.11}, of_floats = {0.12, 0.03, 0},
+                                of_codes = {0.2, 0.2, 0};
   static const double LAUNCH_BYTES = 70e6;
   for (uint32_t i = 0; i < devices->n_devices; i++)
     if ((int32_t)i != devices->fallback && devices->devices[i]->info.kind == ISO_DEVICE_CPU)
@@ -40,7 +46,8 @@ engine_row_price iso_speculation_price(const iso_device_list *devices, engine_we
 
 /* A step of n_rows, in steps of one. */
 static double price_of(const engine_row_price *price, int32_t n_rows) {
-  return n_rows > 1 ? 1 + price->first + (n_rows - 1) * price->each : 1;
+  int32_t more = n_rows - 1, cheaper = more < 3 ? more : 3;
+  return more > 0 ? 1 + price->first + more * price->each - cheaper * price->spared : 1;
 }
 
 static engine_draft_chance *chance_of(engine_sequence *sequence, int kind) {
@@ -94,17 +101,18 @@ void iso_speculation_learn(engine_sequence *sequence, int32_t n_accepted) {
 int32_t iso_speculation_propose(const iso_engine *engine, engine_sequence *sequence, int32_t most) {
   iso_ngrams *ngrams = &sequence->speculation.ngrams;
   const int32_t *tokens = sequence->answer.tokens;
-  int32_t n = (int32_t)sequence->answer.n_tokens, length;
+  int32_t n = (int32_t)sequence->answer.n_tokens;
   if (engine->options.speculation == ISO_SPECULATION_DRAFT) {
     sequence->speculation.kind = DRAFT_MODEL_KIND;
     return sequence->n_proposed < most ? sequence->n_proposed : most;
   }
-  int32_t from = iso_ngrams_add(ngrams, tokens, n) == ISO_OK
-                     ? iso_ngrams_find(ngrams, tokens, &length)
-                     : 0; /* without memory for drafts there are none */
+  if (iso_ngrams_add(ngrams, tokens, n) != ISO_OK)
+    return 0; /* without memory for drafts there are none */
+  iso_ngram_match match = iso_ngrams_find(ngrams, tokens);
+  int32_t from = match.place;
   if (from == 0)
     return 0;
-  sequence->speculation.kind = kind_of_match(length);
+  sequence->speculation.kind = kind_of_match(match);
   int32_t n_drafts = choose(engine, sequence, sequence->speculation.kind, most);
   /* What would follow behind the end is what is drafted: text that repeats itself goes on so. */
   for (int32_t i = 0; i < n_drafts; i++)
