@@ -83,6 +83,7 @@ static bool prepare_tgi(iso_job *job, iso_api_error *refusal) {
   bool stream = fields->stream;
   fields->max_tokens = 100; /* TGI's default */
   fields->temperature = 1;
+  fields->echo = job->format == &iso_format_tgi_root; /* what TGI does at this address */
   if (fields->parameters && !cJSON_IsObject(fields->parameters))
     return iso_refuse(refusal, 400, "parameters", "invalid_type", "'parameters' must be an object");
   if (fields->parameters &&
@@ -249,3 +250,18 @@ const iso_format iso_format_tgi = {.body = ISO_BODY_TGI,
                                    .write_result = write_tgi_result,
                                    .write_event = write_tgi_event,
                                    .write_last = write_tgi_last};
+
+/* TGI's address of its own API's first form: a list, as there could be several inputs once. */
+static void write_tgi_list(iso_job *job, iso_json_writer *w) {
+  iso_json_begin(w, NULL, '[');
+  write_tgi_result(job, w);
+  iso_json_end(w, ']');
+}
+
+const iso_format iso_format_tgi_root = {.body = ISO_BODY_TGI,
+                                        .id_prefix = "tgi",
+                                        .keep_events = true,
+                                        .prepare = prepare_tgi,
+                                        .write_result = write_tgi_list,
+                                        .write_event = write_tgi_event,
+                                        .write_last = write_tgi_last};

@@ -167,6 +167,6 @@ void iso_write_answer_text(const iso_job *job, const iso_answer *answer, const c
 const iso_prompt *iso_answer_prompt(const iso_job *job, const iso_answer *answer);
 
 extern const iso_format iso_format_chat, iso_format_completion, iso_format_vllm, iso_format_tgi,
-    iso_format_embedding;
+    iso_format_tgi_root, iso_format_embedding;
 
 #endif

@@ -130,14 +130,15 @@ static void write_operation(iso_json_writer *w, const iso_route_row *route) {
   bool text = strcmp(route->path, "/metrics") == 0 || strncmp(route->path, "/health/", 8) == 0;
   iso_json_begin(w, "responses", '{');
   write_response(w, "200", "The answer",
-                 strcmp(route->path, "/") == 0 ? "text/html"
-                 : text                        ? "text/plain"
-                                               : "application/json",
+                 !post && strcmp(route->path, "/") == 0 ? "text/html"
+                 : text                                 ? "text/plain"
+                                                        : "application/json",
                  NULL);
   for (size_t i = 0; post && i < sizeof refusals / sizeof *refusals; i++)
     write_response(w, refusals[i].status, refusals[i].description, "application/json", "Error");
   if (variable) {
-    write_response(w, "404", "A model was asked for that is not served", "application/json", "Error");
+    write_response(w, "404", "A model was asked for that is not served", "application/json",
+                   "Error");
     write_response(w, "503", "Loading", "application/json", "Error");
   }
   if (route->access == ISO_ACCESS_KEYED)
@@ -158,9 +159,12 @@ void iso_handle_openapi(iso_server *server, iso_exchange *exchange) {
   iso_json_end(&w, '}');
   iso_json_begin(&w, "paths", '{');
   for (int i = 0; i < iso_route_count; i++) {
-    iso_json_begin(&w, iso_routes[i].path, '{');
+    const char *path = iso_routes[i].path;
+    if (i == 0 || strcmp(path, iso_routes[i - 1].path) != 0)
+      iso_json_begin(&w, path, '{');
     write_operation(&w, &iso_routes[i]);
-    iso_json_end(&w, '}');
+    if (i + 1 == iso_route_count || strcmp(path, iso_routes[i + 1].path) != 0)
+      iso_json_end(&w, '}');
   }
   iso_json_end(&w, '}');
   iso_json_begin(&w, "components", '{');

@@ -82,10 +82,10 @@ static const iso_route_row *find(const iso_exchange *exchange, iso_http_method m
 }
 
 static void refuse_route(iso_server *server, iso_exchange *exchange) {
+  static const char both[] = "GET, HEAD, POST, OPTIONS";
   bool get = find(exchange, ISO_HTTP_GET) != NULL, post = find(exchange, ISO_HTTP_POST) != NULL;
   if (exchange->method == ISO_HTTP_OPTIONS && strcmp(exchange->path, "*") == 0) {
-    iso_http_add_header(exchange, "Allow",
-                        "GET, HEAD, POST, OPTIONS"); /* of the server as a whole */
+    iso_http_add_header(exchange, "Allow", both); /* of the server as a whole */
     iso_http_respond(exchange, 204, NULL, "", 0);
     return;
   }
@@ -94,12 +94,17 @@ static void refuse_route(iso_server *server, iso_exchange *exchange) {
            "there is no such address; /openapi.json lists all");
     return;
   }
-  iso_http_add_header(exchange, "Allow", get ? "GET, HEAD, OPTIONS" : "POST, OPTIONS");
+  iso_http_add_header(exchange, "Allow",
+                      get && post ? both
+                      : get       ? "GET, HEAD, OPTIONS"
+                                  : "POST, OPTIONS");
   if (exchange->method == ISO_HTTP_OPTIONS)
     iso_http_respond(exchange, 204, NULL, "", 0);
   else
     refuse(server, exchange, 405, "method_not_allowed",
-           get ? "this address answers GET" : "this address answers POST");
+           get && post ? "this address answers GET and POST"
+           : get       ? "this address answers GET"
+                       : "this address answers POST");
 }
 
 /* Bodies are taken as they are: none that is packed. */
@@ -185,4 +190,7 @@ void iso_handle_generate(iso_server *server, iso_exchange *exchange) {
 }
 void iso_handle_generate_stream(iso_server *server, iso_exchange *exchange) {
   iso_job_start(server, exchange, dialect(exchange), true);
+}
+void iso_handle_generate_root(iso_server *server, iso_exchange *exchange) {
+  iso_job_start(server, exchange, &iso_format_tgi_root, false);
 }

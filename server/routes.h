@@ -13,6 +13,7 @@ typedef enum iso_access { ISO_ACCESS_OPEN, ISO_ACCESS_KEYED } iso_access;
 #define ISO_ROUTE_BODY_TOKENIZE ISO_BODY_TOKENIZE
 #define ISO_ROUTE_BODY_DETOKENIZE ISO_BODY_DETOKENIZE
 #define ISO_ROUTE_BODY_VLLM ISO_BODY_VLLM
+#define ISO_ROUTE_BODY_TGI ISO_BODY_TGI
 
 typedef struct iso_route_row {
   const char *path, *method_name, *summary;

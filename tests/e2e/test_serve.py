@@ -73,6 +73,7 @@ class Protocol(unittest.TestCase):
             self.assertEqual(got, status, (method, path, body))
             if status == 405:
                 self.assertIn("POST" if path == CHAT else "GET", headers["Allow"])
+                self.assertEqual("POST" in headers["Allow"], path in (CHAT, "/"))
             if status in (404, 405):
                 error_of(body)
             if method == "HEAD":
@@ -528,6 +529,17 @@ class Answers(unittest.TestCase):
             if len(events) == 1:
                 break
         self.assertEqual((events[0]["generated_text"], events[0]["token"]["text"], events[0]["token"]["special"]), ("", "", True))
+        body = {"inputs": "Hello", "parameters": {"max_new_tokens": 7, "seed": 1}}
+        short = {**body, "parameters": {**body["parameters"], "return_full_text": False}}
+        answer = self.server.post("/generate", body)["generated_text"]
+        self.assertEqual(self.server.post("/", short), [{"generated_text": answer}])  # TGI's root: a list
+        self.assertEqual(self.server.post("/", body), [{"generated_text": "Hello" + answer}])
+        events = list(self.server.stream("/", {**short, "stream": True}))
+        self.assertEqual("".join(e["token"]["text"] for e in events[:-1]), events[-1]["generated_text"])
+        self.assertEqual(events[-1]["generated_text"], answer)
+        self.assertEqual(self.server.post("/", {"prompt": "Hello"}, 400)["error"]["param"], "prompt")
+        paths = json.loads(self.server.get("/openapi.json"))["paths"]
+        self.assertEqual(set(paths["/"]), {"get", "post"})
         full = self.server.post("/generate", {"inputs": "Hello", "parameters": {"return_full_text": True}})
         self.assertTrue(full["generated_text"].startswith("Hello"))
         body = {"prompt": "Say \"inputs\": 1", "max_tokens": 5, "seed": 1, "n": 2}
