@@ -29,12 +29,14 @@ static void walk_next(walk *w) {
   w->item = w->item->next;
 }
 
-static size_t offset_of(const cJSON *root, const cJSON *item, const char *text, size_t length) {
+/* Of a value, or of its key where it has one and that is wanted. */
+static size_t offset_of(const cJSON *root, const cJSON *item, const char *text, size_t length,
+                        bool wants_key) {
   uint64_t ordinal = 0;
   walk w = {.item = root};
   for (; w.item != item; walk_next(&w))
     ordinal++;
-  return iso_json_scan_find(text, length, ordinal);
+  return iso_json_scan_find(text, length, ordinal, wants_key);
 }
 
 /* A key, with its first eight bytes as a big-endian number so that most comparisons stay out of
@@ -106,8 +108,8 @@ static iso_status check_tree(const cJSON *root, const char *text, size_t length)
       }
     }
     if (fault)
-      return iso_json_fail(ISO_ERROR_CORRUPT_DATA, text, offset_of(root, item, text, length),
-                           fault);
+      return iso_json_fail(ISO_ERROR_CORRUPT_DATA, text,
+                           offset_of(root, item, text, length, item != w.item), fault);
   }
   return ISO_OK;
 }

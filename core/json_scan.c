@@ -278,12 +278,12 @@ iso_status iso_json_scan(const char *text, size_t length, int max_depth,
   return ISO_OK;
 }
 
-size_t iso_json_scan_find(const char *text, size_t length, uint64_t ordinal) {
+size_t iso_json_scan_find(const char *text, size_t length, uint64_t ordinal, bool wants_key) {
   scanner s = {.text = text,
                .length = length,
                .key_position = NO_KEY,
                .find_ordinal = ordinal,
                .max_depth = ISO_JSON_MAX_DEPTH};
   (void)scan_document(&s);
-  return s.key_position != NO_KEY ? s.key_position : s.position;
+  return wants_key && s.key_position != NO_KEY ? s.key_position : s.position;
 }

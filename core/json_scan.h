@@ -13,8 +13,8 @@ ISO_MUST_CHECK iso_status iso_json_scan(const char *text, size_t length, int max
 size_t iso_json_mark_length(const char *text, size_t length);
 
 /* Byte offset of the value number `ordinal` in document order (0 is the root), or of its key where
- * it has one. The text must have passed iso_json_scan. */
-size_t iso_json_scan_find(const char *text, size_t length, uint64_t ordinal);
+ * it has one and `wants_key`. The text must have passed iso_json_scan. */
+size_t iso_json_scan_find(const char *text, size_t length, uint64_t ordinal, bool wants_key);
 
 /* CORRUPT_DATA or LIMIT with "what at byte B (line L)". */
 iso_status iso_json_fail(iso_status code, const char *text, size_t offset, const char *what);

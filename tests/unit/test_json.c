@@ -102,6 +102,8 @@ static void test_syntax_errors(void **state) {
       {"0x10", "after the end"},
       {"[1e309]", "number out of range at byte 1"},
       {"{\"k\":[0,-1e999]}", "number out of range at byte 8"},
+      {"{\"top_p\": 1e999}", "number out of range at byte 10"},
+      {"{\"a\": 1, \"a\": 1e999}", "duplicate key at byte 9"},
       {"1234567890123456789012345678901234567890123456789012345678901234", "more than 63"},
       {"\"abc", "string without an end at byte 0"},
       {"\"\\", "unknown escape"},
