@@ -91,6 +91,17 @@ static bool open_arguments(cJSON *message, uint64_t *values, iso_api_error *refu
   return true;
 }
 
+/* Of an assistant's message calls may be all; other roles that templates know always say something,
+ * and what templates say of its lack is about themselves. */
+static bool check_content(const cJSON *message, int place, const char *role,
+                          iso_api_error *refusal) {
+  bool needs_some =
+      strcmp(role, "user") == 0 || strcmp(role, "system") == 0 || strcmp(role, "tool") == 0;
+  return !needs_some || cJSON_GetObjectItemCaseSensitive(message, "content") ||
+         iso_refuse(refusal, 400, "messages", "missing_required_parameter",
+                    "'messages[%d]', of the role '%s', has no 'content'", place, role);
+}
+
 static bool normalise(cJSON *messages, iso_api_error *refusal) {
   if (!messages)
     return iso_refuse(refusal, 400, "messages", "missing_required_parameter",
@@ -99,6 +110,7 @@ static bool normalise(cJSON *messages, iso_api_error *refusal) {
     return iso_refuse(refusal, 400, "messages", "invalid_type",
                       "'messages' must be an array of at least one message");
   uint64_t values = ISO_BODY_MAX_VALUES; /* of all arguments */
+  int place = 0;
   for (cJSON *message = messages->child; message; message = message->next) {
     if (!cJSON_IsObject(message))
       return iso_refuse(refusal, 400, "messages", "invalid_type", "a message must be an object");
@@ -110,7 +122,8 @@ static bool normalise(cJSON *messages, iso_api_error *refusal) {
     /* OpenAI's newer name for what templates call the system. */
     if (strcmp(role->valuestring, "developer") == 0)
       strcpy(role->valuestring, "system");
-    if (!join_parts(message, refusal))
+    if (!check_content(message, place++, role->valuestring, refusal) ||
+        !join_parts(message, refusal))
       return false;
     if (!copy_reasoning(message))
       return out_of_memory(refusal);

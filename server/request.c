@@ -264,12 +264,16 @@ bool iso_read_ids(const cJSON *array, const iso_model *model, const char *name, 
   return true;
 }
 
-static bool add_one(iso_job *job, const cJSON *item, const char *name, bool keep_text,
-                    iso_api_error *refusal) {
+/* `name` is the field's, or of several the one's, as in "prompt[3]". */
+static bool add_one(iso_job *job, const cJSON *item, const char *name, bool is_one_of_several,
+                    bool keep_text, iso_api_error *refusal) {
   uint32_t flags = job->fields.add_special_tokens ? ISO_TOKENIZE_ADD_SPECIAL : 0;
   if (cJSON_IsString(item))
     return iso_job_add_text(job, item->valuestring, strlen(item->valuestring), flags, keep_text,
                             refusal);
+  if (!cJSON_IsArray(item) && is_one_of_several)
+    return iso_refuse(refusal, 400, name, "invalid_type",
+                      "'%s' must be a string or an array of token ids", name);
   if (!cJSON_IsArray(item))
     return iso_refuse(refusal, 400, name, "invalid_type",
                       "'%s' must be a string, an array of strings, of token ids, or of arrays of "
@@ -286,11 +290,18 @@ bool iso_job_add_prompts(iso_job *job, const cJSON *prompt, const char *name, bo
   if (!prompt)
     return iso_refuse(refusal, 400, name, "missing_required_parameter", "'%s' is missing", name);
   if (!cJSON_IsArray(prompt) || cJSON_IsNumber(prompt->child))
-    return add_one(job, prompt, name, keep_text, refusal);
+    return add_one(job, prompt, name, false, keep_text, refusal);
   if (!prompt->child)
     return iso_refuse(refusal, 400, name, "invalid_value", "'%s' is empty", name);
-  for (const cJSON *item = prompt->child; item; item = item->next)
-    if (!add_one(job, item, name, keep_text, refusal))
-      return false;
+  int place = 0;
+  for (const cJSON *item = prompt->child; item; item = item->next) {
+    char one[64];
+    snprintf(one, sizeof one, "%s[%d]", name, place++);
+    if (add_one(job, item, one, true, keep_text, refusal))
+      continue;
+    if (strcmp(refusal->param, one) == 0) /* the field alone */
+      snprintf(refusal->param, sizeof refusal->param, "%s", name);
+    return false;
+  }
   return true;
 }

@@ -114,8 +114,10 @@ static bool is_plain(const iso_exchange *exchange) {
 }
 
 static bool is_json(const iso_exchange *exchange) {
+  static const char json[] = "application/json";
   const char *type = iso_http_header(exchange, "Content-Type");
-  return !type || strncasecmp(type, "application/json", strlen("application/json")) == 0;
+  return !type || (strncasecmp(type, json, strlen(json)) == 0 &&
+                   strchr("; \t", type[strlen(json)])); /* or the end */
 }
 
 void iso_route(iso_server *server, iso_exchange *exchange) {

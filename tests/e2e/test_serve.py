@@ -95,8 +95,11 @@ class Protocol(unittest.TestCase):
                 self.assertIn(words or "", error_of(answer)["message"], (path, body[:40]))
         got, _, answer = self.server.request("POST", CHAT, b"\x1f\x8b", {"Content-Encoding": "gzip"})
         self.assertEqual((got, error_of(answer)["code"]), (415, "unsupported_media_type"))
-        got, _, answer = self.server.request("POST", CHAT, b"{}", {"Content-Type": "text/plain"})
-        self.assertEqual((got, error_of(answer)["code"]), (415, "unsupported_media_type"))
+        for kind, status in (("text/plain", 415), ("application/jsonp", 415), ("application/json-seq", 415),
+                             ("application/json", 400), ("Application/JSON;charset=utf-8", 400), ("application/json ; a=b", 400)):
+            got, _, answer = self.server.request("POST", CHAT, b"{}", {"Content-Type": kind})
+            self.assertEqual((kind, got), (kind, status))
+            self.assertEqual(error_of(answer)["code"] == "unsupported_media_type", status == 415)
 
     def test_oversize_bodies_in_bounded_memory(self):
         before = self.server.memory()

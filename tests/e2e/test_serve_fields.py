@@ -111,6 +111,15 @@ class Fields(unittest.TestCase):
                             ({"use_beam_search": True, "frequency_penalty": -1}, "frequency_penalty")):
             error = self.server.post(COMPLETIONS, {"prompt": "a", "max_tokens": 2, **body}, 400)["error"]
             self.assertEqual(error["param"], param, (body, error))
+        for path, body, param, words in (
+                (COMPLETIONS, {"prompt": ["a", ["b"]]}, "prompt", "'prompt[1]' holds at place 0"),
+                (COMPLETIONS, {"prompt": [[5], [5, 6, -1]]}, "prompt", "'prompt[1]' holds at place 2"),
+                ("/v1/embeddings", {"input": ["a", 5]}, "input", "'input[1]' must be a string or"),
+                (CHAT, {"messages": HELLO + [{"role": "user", "content": None}]}, "messages", "'messages[1]', of the role 'user', has no"),
+                ("/tokenize", {"messages": [{"role": "tool"}]}, "messages", "'messages[0]', of the role 'tool', has no")):
+            error = self.server.post(path, body, 400)["error"]
+            self.assertEqual(error["param"], param)
+            self.assertIn(words, error["message"])
         for body, param in (({"tool_choice": "required"}, "tool_choice"), ({"messages": []}, "messages"),
                             ({"tool_choice": {"type": "function", "function": {"name": "f"}}}, "tool_choice"),
                             ({"response_format": {"type": "xml"}}, "response_format"),
