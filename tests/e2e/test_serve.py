@@ -454,7 +454,7 @@ class Answers(unittest.TestCase):
             self.assertEqual((error["code"], error["param"]), ("context_length_exceeded", "prompt"))
             self.assertEqual(server.metrics()["isomer_engine_requests_total"], refused)  # before any was begun
             answers = []
-            many = {"prompt": texts[:60], "max_tokens": 100, "ignore_eos": True, "stream": True}
+            many = {"prompt": texts[:60], "max_tokens": 50, "ignore_eos": True, "stream": True}
             thread = threading.Thread(target=lambda: answers.extend(server.stream(COMPLETIONS, many)))
             thread.start()
             server.wait_for(lambda m: m["isomer_engine_running"] > 0)
