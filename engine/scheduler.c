@@ -294,16 +294,22 @@ static void begin(iso_engine *engine) {
 
 /* Prompts alone run in steps as large as can be. Beside sequences that decode small steps cost
  * little more a row, everyone's next token comes sooner, and more tokens ride along; but where many
- * prompts wait it is better to have them all decode soon: an eighth of what is left of them. The
- * step fills the tiles that a device multiplies it in: rows up to there are free. */
+ * prompts wait it is better to have them decode soon: half of what is left of them, as long as
+ * nobody's next token waits for more than twice the rows of a small step, or, where many decode
+ * together and each step pays for all their keys, for 16 rows for each of them. The step fills the
+ * tiles that a device multiplies it in: rows up to there are free. */
 static int32_t prompt_rows(const iso_engine *engine) {
-  int64_t most = engine->max_tokens - engine->n_decoding, some = engine->n_prompt_rows / 8;
-  int32_t beside = engine->mixed_tokens - engine->n_decoding, half = (engine->mixed_tokens + 1) / 2;
-  int32_t least = beside > half ? beside : half, multiple = engine->row_multiple;
-  if (engine->n_decoding == 0)
+  enum { ROWS_A_SEQUENCE = 16 };
+  int32_t small = engine->mixed_tokens, n = engine->n_decoding, multiple = engine->row_multiple;
+  int32_t beside = small - n, half = (small + 1) / 2, least = beside > half ? beside : half;
+  int64_t most = engine->max_tokens - n, some = engine->n_prompt_rows / 2;
+  int64_t bound = ROWS_A_SEQUENCE * (int64_t)n;
+  if (n == 0)
     return (int32_t)most;
-  int64_t rows = engine->n_decoding + (some > least ? some : least);
-  rows = (rows + multiple - 1) / multiple * multiple - engine->n_decoding;
+  bound = (bound > 2 * (int64_t)small ? bound : 2 * (int64_t)small) - n;
+  some = some < bound ? some : bound;
+  int64_t rows = n + (some > least ? some : least);
+  rows = (rows + multiple - 1) / multiple * multiple - n;
   return (int32_t)(rows < most ? rows : most);
 }
 

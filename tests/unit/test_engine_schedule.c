@@ -194,16 +194,21 @@ static void test_long_prompt_leaves_rows_to_others(void **state) {
   iso_engine_destroy(engine);
 }
 
-/* Prompts alone fill a step; beside those that decode a step is small, unless many wait. It is of
- * whole tiles where the device has them, and never of more rows than prompts have. */
+/* Prompts alone fill a step; beside those that decode a step is small, unless many wait, and then
+ * twice that at most, or 16 rows for each that decodes. It is of whole tiles where the device has
+ * them, and never of more rows than prompts have. */
 static void test_prompts_beside_decoding(void **state) {
   (void)state;
   enum { LENGTH = 100 };
   static const struct {
-    int n_decoding, n_prompts, multiple, n_rows;
-  } cases[] = {{0, 20, 1, 20 * LENGTH},     {1, 20, 1, 512},   {1, 60, 1, 1 + 60 * LENGTH / 8},
-               {0, 20, 128, 20 * LENGTH},   {1, 20, 128, 512}, {1, 60, 128, 768},
-               {1, 3, 128, 1 + 3 * LENGTH}, {1, 20, 200, 600}};
+    int small, n_decoding, n_prompts, multiple, n_rows;
+  } cases[] = {{512, 0, 20, 1, 20 * LENGTH},     {512, 1, 10, 1, 512},
+               {512, 1, 16, 1, 1 + 8 * LENGTH},  {512, 1, 40, 1, 1024},
+               {512, 0, 20, 128, 20 * LENGTH},   {512, 1, 10, 128, 512},
+               {512, 1, 16, 128, 896},           {512, 1, 40, 128, 1024},
+               {512, 1, 3, 128, 1 + 3 * LENGTH}, {512, 1, 10, 200, 600},
+               {512, 20, 40, 1, 1024},           {256, 20, 40, 1, 512},
+               {256, 40, 20, 1, 16 * 40}};
   iso_engine_options options = case_options();
   options.runtime.max_tokens = 4096;
   options.runtime.max_sequences = MOST;
@@ -212,15 +217,15 @@ static void test_prompts_beside_decoding(void **state) {
   for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
     iso_engine *engine = make_engine(model, &options);
     assert_int_equal(engine->mixed_tokens, 4096); /* as was asked for */
-    engine->mixed_tokens = 512;                   /* as where nobody asks */
+    engine->mixed_tokens = cases[c].small;        /* as where nobody asks */
     assert_int_equal(engine->row_multiple, 1);    /* of a CPU */
     engine->row_multiple = cases[c].multiple;
     int n = cases[c].n_prompts;
     bool is_busy;
     memset(out, 0, sizeof out);
     fill_prompt(prompt, 4, 1);
-    if (cases[c].n_decoding > 0)
-      submit(engine, case_request(prompt, 4, 60), &out[n]);
+    for (int i = 0; i < cases[c].n_decoding; i++)
+      submit(engine, case_request(prompt, 4, 60), &out[n + i]);
     while (cases[c].n_decoding > 0 && out[n].n_tokens[0] == 0)
       CHECK(iso_engine_step(engine, &is_busy));
     for (int i = 0; i < n; i++) {
