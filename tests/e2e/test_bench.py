@@ -99,13 +99,13 @@ class Bench(unittest.TestCase):
             self.assertNotIn("gb_per_s", kernels["rms_norm"])
             total = sum(row["total_us"] for row in step["kernels"])
             self.assertGreater(total, 0)
-            self.assertLess(step["core_overhead_percent"], 100)
+            self.assertLess(step["core_overhead_percent"] or 0, 100)  # null where waiting is most of it
 
     def test_kernels_table(self):
         text = isomer.run("bench", self.model, "-p", 8, "-n", 1, "--kernels", "-r", 1,
                           "-t", 1).stdout
         self.assertRegex(text, r"\| matmul +\| matmul\.\S+ +\| +\d+ \|")
-        self.assertRegex(text, r"core overhead -?\d+\.\d%")
+        self.assertRegex(text, r"core overhead -?\d+\.\d%|each is waited for")
 
     def test_wrong_lengths(self):
         for arguments in (("-p", "x"), ("-p", "1,,2"), ("-n", "-3"), ("-p", "0", "-n", "0")):
