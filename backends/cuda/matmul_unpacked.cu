@@ -2,22 +2,14 @@
  * stretch of features at a time, and multiplied through cuBLASLt. The floats are of the type of x,
  * so weights are rounded to 8 bits of significand for bf16 rows and to 11 for f16 ones. */
 #include "backends/cuda/dense.h"
-#include "backends/cuda/hopper/hopper.cuh"
 #include "backends/simt/matmul_records.cuh"
 #include "backends/simt/matmul_unpack.cuh"
 
 namespace {
 
-/* From here on unpacking costs less than matmul_many() loses to cuBLASLt, or than matmul_few() takes
- * where there is nothing else for groups of 128. */
+/* From here on unpacking costs less than matmul_many() loses to cuBLASLt; groups of 128 have
+ * matmul_few() alone below it, but for those of hopper/matmul_many_groups.cu. */
 enum { LEAST_ROWS = 384, LEAST_ROWS_OF_GROUPS = 33 };
-
-template <typename W> bool is_alone(const iso_device *device, const iso_op_arguments *arguments) {
-  const char *detail;
-  bool has_many = W::minimum && arguments->inputs[0].scheme != ISO_SCHEME_F32 &&
-                  hopper_check(device, &detail) == ISO_ACCEPTED;
-  return W::group && !has_many;
-}
 /* Of an unpacked stretch: most matrices are one, heads of large vocabularies are several. */
 constexpr int64_t STRETCH_BYTES = 128 << 20;
 
@@ -32,9 +24,8 @@ iso_refusal check(const iso_device *device, const iso_op_arguments *arguments,
     *out_detail = "needs the 16-bit matrix unit of compute capability 8.0";
     return ISO_REFUSED_DEVICE;
   }
-  bool alone = is_alone<W>(device, arguments);
-  if (matmul_rows(arguments) < (alone ? LEAST_ROWS_OF_GROUPS : LEAST_ROWS)) {
-    *out_detail = alone ? "fewer than 33 rows" : "fewer than 384 rows";
+  if (matmul_rows(arguments) < (W::group ? LEAST_ROWS_OF_GROUPS : LEAST_ROWS)) {
+    *out_detail = W::group ? "fewer than 33 rows" : "fewer than 384 rows";
     return ISO_REFUSED_SHAPE;
   }
   const iso_tensor &weight = arguments->inputs[1];

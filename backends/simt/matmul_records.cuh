@@ -246,22 +246,28 @@ template <typename W> struct matmul_records {
     return has;
   }
 
-  /* Whether all scales of I4_G128 are 0 or such that 128 of them and 31, the most that a zero point
-   * takes, are halves of full precision. */
+  /* Whether rows of I4_G128 are halves as good as any: no weight is beyond their range, and the
+   * largest scale of a row, unless it has none, is so large that what halves cannot tell apart, 2^-24,
+   * is lost beside it. */
   static bool has_half_scales(const iso_host_weight *weight) {
-    const float LEAST = 0x1p-21f, MOST = 511;
-    int64_t n_blocks = weight->dims[weight->n_dims - 1] / W::block_elements;
+    const float LEAST = 0x1p-12f, MOST = 511; /* 128 times a scale is a half, too */
+    int64_t n_rows = 1, n_blocks = weight->dims[weight->n_dims - 1] / W::block_elements;
     for (uint32_t d = 0; d + 1 < weight->n_dims; d++)
-      n_blocks *= weight->dims[d];
+      n_rows *= weight->dims[d];
     auto *block = (const uint8_t *)weight->data + offsetof(typename W::block, scale_zero);
     bool has = true;
-    for (int64_t i = 0; i < n_blocks; i++, block += sizeof(typename W::block)) {
-      uint32_t word;
-      float scale;
-      memcpy(&word, block, sizeof word);
-      word &= ~ISO_I4_ZERO_MASK & 0x7fffffffu;
-      memcpy(&scale, &word, sizeof scale);
-      has &= word == 0 || (scale >= LEAST && scale <= MOST);
+    for (int64_t row = 0; row < n_rows && has; row++) {
+      float largest = 0;
+      for (int64_t i = 0; i < n_blocks; i++, block += sizeof(typename W::block)) {
+        uint32_t word;
+        float scale;
+        memcpy(&word, block, sizeof word);
+        word &= ~ISO_I4_ZERO_MASK & 0x7fffffffu;
+        memcpy(&scale, &word, sizeof scale);
+        has &= scale <= MOST; /* which no NaN is */
+        largest = scale > largest ? scale : largest;
+      }
+      has &= largest == 0 || largest >= LEAST;
     }
     return has;
   }
