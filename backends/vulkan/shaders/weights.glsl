@@ -184,19 +184,6 @@ Group decode(WeightRow row, uint span, uint j, uint n_columns) {
   return group;
 }
 
-#elif defined(SCHEME_Q8_0)
-Group decode(WeightRow row, uint span, uint j, uint n_columns) {
-  uint block = span / SPANS, at = span % SPANS * 2;
-  uint64_t rest = rest_of(row, block);
-  float scale = scale_of(row, block);
-  uvec2 words;
-  if (SPLIT != 0)
-    words = Words2(rest).v[at / 2];
-  else
-    words = uvec2(word_of(rest, at), word_of(rest, at + 1));
-  return Group(signed_bytes_of(words.x), signed_bytes_of(words.y), vec2(scale), vec2(0));
-}
-
 #elif defined(SCHEME_Q4_0)
 Group decode(WeightRow row, uint block, uint j, uint n_columns) {
   uint word = word_of(rest_of(row, block), j);
@@ -313,7 +300,7 @@ Group decode(WeightRow row, uint span, uint j, uint n_columns) {
                bytes_of(word >> 4 & 0x0f0f0f0fu | high & 0x30303030u), scale, -32 * scale);
 }
 
-#elif defined(SCHEME_I8_G128) || defined(SCHEME_F8_G128)
+#elif defined(SCHEME_Q8_0) || defined(SCHEME_I8_G128) || defined(SCHEME_F8_G128)
 #if defined(SCHEME_F8_G128)
 #include "e4m3.glsl"
 #define codes_of(word) e4m3_of(word)
