@@ -166,7 +166,7 @@ class Bench:
     def floor(self, scheme, rows, context, sequences=1, cache="bf16"):
         """Tokens/s that no step of `rows` rows can exceed, its sequences `context` tokens long."""
         eight = FOLDERS.get(scheme) in ("fp8", "int8")
-        head_bits = 16 if scheme in ("f8", "i8", "i4") else BITS[scheme]
+        head_bits = 16 if scheme in FOLDERS and "-head" not in scheme else BITS[scheme]
         moved = (LAYER_ELEMENTS * BITS[scheme] + HEAD_ELEMENTS * head_bits) / 8
         moved += sequences * context * KV_TOKEN_ELEMENTS * BITS[cache] / 8
         # A prompt's head is for its last row.
