@@ -179,7 +179,8 @@ static bool is_matrix(const iso_file_tensor *tensor) {
   return tensor->n_dims >= 2 && !strstr(tensor->name, "ffn_gate_inp");
 }
 
-static iso_status add_metadata(conversion *self) {
+static iso_status add_metadata(conversion *self, const iso_scheme_recipe *recipe) {
+  uint32_t file_type;
   for (uint64_t i = 0; i < iso_gguf_value_count(self->input); i++) {
     const iso_gguf_value *value = iso_gguf_value_at(self->input, i);
     /* What described the old file alone: its mixture of types, its shards. */
@@ -187,6 +188,8 @@ static iso_status add_metadata(conversion *self) {
         strcmp(value->key, "general.quantization_version") != 0)
       ISO_TRY(iso_gguf_writer_add_value(self->output, value));
   }
+  if (iso_scheme_recipe_file_type(recipe, &file_type))
+    ISO_TRY(iso_gguf_writer_add_u32(self->output, "general.file_type", file_type));
   return iso_gguf_writer_add_u32(self->output, "general.quantization_version", 2);
 }
 
@@ -223,7 +226,7 @@ static iso_status add_tensors(conversion *self, const iso_scheme_recipe *recipe,
 
 static iso_status convert_all(conversion *self, const iso_scheme_recipe *recipe,
                               const iso_model_config *config) {
-  ISO_TRY(add_metadata(self));
+  ISO_TRY(add_metadata(self, recipe));
   ISO_TRY(add_tensors(self, recipe, config));
   iso_scheme_fallbacks_print(&self->fallbacks);
   iso_progress_bar_begin(&self->bar, stderr);

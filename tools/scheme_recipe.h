@@ -13,6 +13,11 @@ typedef struct iso_scheme_recipe {
 /* Refuses unknown words and schemes of integers. */
 ISO_MUST_CHECK iso_status iso_scheme_recipe_parse(const char *word, iso_scheme_recipe *out_recipe);
 
+/* "general.file_type" of a GGUF file that is made so: the type of most of its tensors, by the file
+ * types that ggml/docs/gguf.md lists. Other programs do not open a file without it. False where
+ * the list has no such type. */
+bool iso_scheme_recipe_file_type(const iso_scheme_recipe *recipe, uint32_t *out_file_type);
+
 /* What the recipe wants for a matrix, by its name in GGUF files ("blk.3.attn_v.weight"), and what
  * fits: where a row is not whole blocks, the scheme that llama.cpp takes instead. */
 iso_scheme iso_scheme_recipe_want(const iso_scheme_recipe *recipe, const char *name,

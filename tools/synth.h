@@ -50,6 +50,7 @@ typedef struct iso_synth_model {
   const iso_synth_shape *shape;
   const iso_architecture *architecture;
   iso_model_config config; /* as a reader of the file will see it */
+  iso_scheme_recipe recipe;
   bool is_gguf;
   uint64_t seed;
   iso_synth_tensor *tensors;

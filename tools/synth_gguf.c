@@ -66,8 +66,11 @@ static iso_status add_tokenizer(iso_gguf_writer *writer, const iso_synth_vocabul
 
 static iso_status write_all(iso_gguf_writer *writer, const iso_synth_model *model,
                             const iso_synth_vocabulary *vocabulary) {
+  uint32_t file_type;
   ISO_TRY(iso_gguf_writer_add_string(writer, "general.architecture", model->config.architecture));
   ISO_TRY(iso_gguf_writer_add_string(writer, "general.name", model->config.name));
+  if (iso_scheme_recipe_file_type(&model->recipe, &file_type))
+    ISO_TRY(iso_gguf_writer_add_u32(writer, "general.file_type", file_type));
   ISO_TRY(iso_gguf_writer_add_u32(writer, "general.quantization_version", 2));
   ISO_TRY(add_hyperparameters(writer, model));
   ISO_TRY(add_tokenizer(writer, vocabulary));

@@ -112,8 +112,7 @@ static iso_status name_tensor(const iso_synth_model *model, const tensor_row *ro
   return ISO_OK;
 }
 
-static iso_status add_tensor(iso_synth_model *model, const iso_scheme_recipe *how, const tensor_row *row,
-                             int layer) {
+static iso_status add_tensor(iso_synth_model *model, const tensor_row *row, int layer) {
   const iso_model_config *config = &model->config;
   if (model->n_tensors == model->tensor_capacity) {
     int capacity = model->tensor_capacity ? 2 * model->tensor_capacity : 64;
@@ -134,12 +133,12 @@ static iso_status add_tensor(iso_synth_model *model, const iso_scheme_recipe *ho
         config->rope.interleaved && (strcmp(row->name, "blk.%d.attn_q.weight") == 0 ||
                                      strcmp(row->name, "blk.%d.attn_k.weight") == 0);
   } else if (!model->is_gguf) {
-    tensor->scheme = how->scheme;
+    tensor->scheme = model->recipe.scheme;
   }
   ISO_TRY(name_tensor(model, row, layer, tensor));
   if (row->kind == ISO_SYNTH_MATRIX) {
-    iso_scheme wanted =
-        iso_scheme_recipe_want(how, tensor->name, config->n_layers, config->tied_embeddings);
+    iso_scheme wanted = iso_scheme_recipe_want(&model->recipe, tensor->name, config->n_layers,
+                                               config->tied_embeddings);
     tensor->scheme = iso_scheme_recipe_fit(wanted, columns);
     iso_scheme_fallbacks_note(&model->fallbacks, wanted, tensor->scheme);
   }
@@ -151,11 +150,10 @@ static iso_status add_tensor(iso_synth_model *model, const iso_scheme_recipe *ho
   return ISO_OK;
 }
 
-static iso_status add_tensors(iso_synth_model *model, const iso_scheme_recipe *how, const tensor_row *rows,
-                              int layer) {
+static iso_status add_tensors(iso_synth_model *model, const tensor_row *rows, int layer) {
   for (; rows->name; rows++)
     if (applies(model, rows->when))
-      ISO_TRY(add_tensor(model, how, rows, layer));
+      ISO_TRY(add_tensor(model, rows, layer));
   return ISO_OK;
 }
 
@@ -218,15 +216,15 @@ static iso_status configure(iso_synth_model *model) {
 iso_status iso_synth_model_create(const char *shape, const char *scheme, bool is_gguf,
                                   uint64_t seed, iso_synth_model *out_model) {
   *out_model = (iso_synth_model){.is_gguf = is_gguf, .seed = seed};
-  iso_scheme_recipe how;
+  iso_scheme_recipe *how = &out_model->recipe;
   ISO_TRY(find_shape(shape, &out_model->shape));
-  ISO_TRY(iso_scheme_recipe_parse(scheme, &how));
-  ISO_TRY(check_recipe(&how, scheme, is_gguf));
+  ISO_TRY(iso_scheme_recipe_parse(scheme, how));
+  ISO_TRY(check_recipe(how, scheme, is_gguf));
   ISO_TRY(configure(out_model));
-  ISO_TRY(add_tensors(out_model, &how, rows_before_layers, 0));
+  ISO_TRY(add_tensors(out_model, rows_before_layers, 0));
   for (int layer = 0; layer < out_model->config.n_layers; layer++)
-    ISO_TRY(add_tensors(out_model, &how, rows_of_layer, layer));
-  return add_tensors(out_model, &how, rows_after_layers, 0);
+    ISO_TRY(add_tensors(out_model, rows_of_layer, layer));
+  return add_tensors(out_model, rows_after_layers, 0);
 }
 
 void iso_synth_model_free(iso_synth_model *model) {

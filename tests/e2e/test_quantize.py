@@ -55,6 +55,20 @@ class Quantize(unittest.TestCase):
             self.assertEqual(tensor["scheme"], "q8_0" if matrix else before[name]["scheme"], name)
             self.assertEqual(tensor["dims"], before[name]["dims"])
 
+    def test_file_type(self):
+        """Other programs do not open a file that does not say of what type most of it is."""
+        for scheme, number in (("f32", 0), ("bf16", 32), ("q8_0", 7), ("q4_k", 14), ("q4_k_m", 15)):
+            made, synthesized = self.path("type.gguf"), self.path("synth.gguf")
+            isomer.run("quantize", self.float_model, made, "--scheme", scheme)
+            isomer.run("synth", "tiny-llama", synthesized, "--scheme", scheme)
+            for path in made, synthesized:
+                with self.subTest(scheme=scheme, path=os.path.basename(path)), open(path, "rb") as file:
+                    header = file.read(1 << 16)
+                    key = b"general.file_type"
+                    at = header.index(key) + len(key)
+                    self.assertEqual(struct.unpack_from("<II", header, at), (4, number))  # uint32
+                    self.assertEqual(header.count(key), 1)
+
     def test_threads_do_not_matter(self):
         files = []
         for threads in ("1", "3"):
