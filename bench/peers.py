@@ -1,18 +1,22 @@
 #!/usr/bin/env python3
-"""Isomer beside llama.cpp: the same files, the same tests, alternating runs.
+"""Isomer beside llama.cpp and OpenVINO GenAI: the same files, the same tests, alternating runs.
 
     bench/peers.py --llama-bench ~/llama.cpp/build/bin/llama-bench --output bench/results/box.md
 
-Files are SmolLM2-135M (scripts/fetch-model) and random weights of one shape in several schemes
+Peers are those that are there: llama-bench, or else PyPI's llama-cpp-python, and PyPI's
+openvino-genai, which opens some schemes only. They take activations in 8 bits, which Isomer does
+when asked to: --isomer-options '--activation int8'. Files are SmolLM2-135M (scripts/fetch-model) and random weights of one shape in several schemes
 (isomer synth). Runs alternate, so that a clock that drifts or a neighbour that wakes meets both;
 medians are over the rounds. See bench/README.md.
 """
 import argparse
+import importlib.util
 import json
 import mmap
 import os
 import random
 import re
+import shlex
 import statistics
 import subprocess
 import sys
@@ -23,6 +27,10 @@ import machine
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
+class Failed(Exception):
+    """What a command failed with, in a line."""
+
+
 def run(command):
     """Runs a command to its end: (stdout, seconds, peak resident bytes)."""
     start = time.monotonic()
@@ -31,7 +39,7 @@ def run(command):
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode != 0:
-        sys.exit(f"peers.py: {' '.join(command)} failed with {process.returncode}; run it alone to see why")
+        raise Failed(f"{' '.join(command)} failed with {process.returncode}; run it alone to see why")
     return output, time.monotonic() - start, usage.ru_maxrss * 1024
 
 
@@ -75,28 +83,63 @@ def llama_cpp_python_worker(path, n_threads, n_prompt, n_gen):
     print(json.dumps(rows))
 
 
+def openvino_worker(path, n_threads, n_prompt, n_gen):
+    """The two tests through PyPI's openvino-genai: the first token's time, and that between others."""
+    import numpy
+    import openvino
+    import openvino_genai
+
+    pipeline = openvino_genai.LLMPipeline(path, "CPU", INFERENCE_NUM_THREADS=n_threads)
+    draw = numpy.random.default_rng(1)
+
+    def generate(n_ids, n_tokens):
+        # Prompts are new each time: prefixes are cached.
+        ids = draw.integers(100, 40000, (1, n_ids), dtype=numpy.int64)
+        inputs = openvino_genai.TokenizedInputs(openvino.Tensor(ids),
+                                                openvino.Tensor(numpy.ones_like(ids)))
+        return pipeline.generate(inputs, max_new_tokens=n_tokens, ignore_eos=True,
+                                 do_sample=False).perf_metrics
+    rows = []
+    if n_prompt:
+        generate(n_prompt, 1)
+        rows.append({"n_prompt": n_prompt, "n_gen": 0,
+                     "avg_ts": 1e3 * n_prompt / generate(n_prompt, 1).get_ttft().mean})
+    if n_gen:
+        generate(8, 2)
+        rows.append({"n_prompt": 0, "n_gen": n_gen,
+                     "avg_ts": 1e3 / generate(8, n_gen + 1).get_tpot().mean})
+    print(json.dumps(rows))
+
+
+WORKERS = {"llama_cpp": llama_cpp_python_worker, "openvino": openvino_worker}
+
+
 class PythonBinding(BenchCommand):
-    def __init__(self):
-        super().__init__("llama.cpp (llama-cpp-python)", [], [])
+    def __init__(self, name, worker):
+        super().__init__(name, [], [])
+        self.worker = worker
 
     def measure(self, path, options, n_prompt, n_gen):
-        output, wall, rss = run([sys.executable, os.path.abspath(__file__), "--worker", path,
-                                 str(options.threads), str(n_prompt), str(n_gen)])
+        output, wall, rss = run([sys.executable, os.path.abspath(__file__), "--worker", self.worker,
+                                 path, str(options.threads), str(n_prompt), str(n_gen)])
         result = {"rss": rss, "wall": wall}
         for row in json.loads(output):
             result["pp" if row["n_prompt"] else "tg"] = row["avg_ts"]
         return result
 
 
-def find_peer(options):
+def find_peers(options):
+    peers = []
     if options.llama_bench:
-        return BenchCommand("llama.cpp", [options.llama_bench], ["-o", "json"])
-    try:
-        import llama_cpp  # noqa: F401
-    except ImportError:
-        sys.exit("peers.py: no llama.cpp to compare with: give --llama-bench PATH, "
-                 "or pip install llama-cpp-python")
-    return PythonBinding()
+        peers.append(BenchCommand("llama.cpp", [options.llama_bench], ["-o", "json"]))
+    elif importlib.util.find_spec("llama_cpp"):
+        peers.append(PythonBinding("llama.cpp (llama-cpp-python)", "llama_cpp"))
+    if importlib.util.find_spec("openvino_genai"):
+        peers.append(PythonBinding("OpenVINO GenAI", "openvino"))
+    if not peers:
+        sys.exit("peers.py: nothing to compare with: give --llama-bench PATH, or pip install "
+                 "llama-cpp-python or openvino-genai")
+    return peers
 
 
 def machine_limits(options):
@@ -153,8 +196,19 @@ def read_once(path):
     return seconds
 
 
+def can_run(engine, path, options):
+    """Whether a peer opens the file; that Isomer does is not asked."""
+    try:
+        engine.measure(path, options, 1, 1)
+        return True
+    except Failed as failure:
+        print(f"peers.py: {engine.name} is left out: {failure}", file=sys.stderr)
+        return False
+
+
 def compare(path, engines, options):
-    """One file: medians of each engine over the rounds, and their start-up times."""
+    """One file: medians of each engine that runs it over the rounds, and their start-up times."""
+    engines = engines[:1] + [peer for peer in engines[1:] if can_run(peer, path, options)]
     read_seconds = 0 if options.speed_only else read_once(path)
     samples = {engine.name: {"pp": [], "tg": [], "rss": [], "start": []} for engine in engines}
     for round_number in range(options.rounds):
@@ -184,43 +238,57 @@ def tier_in_force():
     return f"; Isomer is held to tier {tier}" if tier else ""
 
 
+def beside(ours, theirs, digits):
+    """Cells of a peer's speed and of the ratio to it; `theirs` is None where it did not run."""
+    return [f"{theirs:.{digits}f}", f"**{ours / theirs:.2f}**"] if theirs else ["", ""]
+
+
 def report(results, engines, limits, options):
-    ours, theirs = engines[0].name, engines[1].name
+    ours, peers = engines[0].name, [engine.name for engine in engines[1:]]
     speed, memory = [], []
     for label, path, (read_seconds, medians) in results:
-        us, them = medians[ours], medians[theirs]
+        us, of_peers = medians[ours], [medians.get(peer, {}) for peer in peers]
         share = us["tg"] * bytes_of_a_step(path, options) / read_bandwidth(limits)
-        speed.append([label] + [f"{value:.1f}" for value in (us["pp"], them["pp"])] +
-                     [f"**{us['pp'] / them['pp']:.2f}**"] +
-                     [f"{value:.2f}" for value in (us["tg"], them["tg"])] +
-                     [f"**{us['tg'] / them['tg']:.2f}**", f"{100 * share:.0f}%"])
+        row = [label]
+        for test, digits in (("pp", 1), ("tg", 2)):
+            row.append(f"{us[test]:.{digits}f}")
+            for them in of_peers:
+                row += beside(us[test], them.get(test), digits)
+        speed.append(row + [f"{100 * share:.0f}%"])
         if options.speed_only:
             continue
-        memory.append([label, f"{os.path.getsize(path) / 1e6:.0f} MB", f"{us['rss'] / 1e6:.0f} MB",
-                       f"{them['rss'] / 1e6:.0f} MB", f"{read_seconds:.2f} s",
-                       f"{us['start']:.2f} s", f"{them['start']:.2f} s"])
-    pp, tg = f"pp{options.n_prompt}", f"tg{options.n_gen}"
-    lines = [f"# {ours} beside {theirs}", "",
+        them_all = [us, *of_peers]
+        memory.append([label, f"{os.path.getsize(path) / 1e6:.0f} MB",
+                       *(f"{them['rss'] / 1e6:.0f} MB" if them else "" for them in them_all),
+                       f"{read_seconds:.2f} s",
+                       *(f"{them['start']:.2f} s" if them else "" for them in them_all)])
+    head = ["model"]
+    for test in f"pp{options.n_prompt}", f"tg{options.n_gen}":
+        head.append(f"{test} {ours}")
+        for peer in peers:
+            head += [f"{test} {peer}", "ratio"]
+    lines = [f"# {ours} beside {' and '.join(peers)}", "",
              f"{time.strftime('%Y-%m-%d')}, {options.threads} threads, medians of {options.rounds} "
              "alternating rounds, tokens/s; a ratio above 1 says that Isomer is faster. The last "
              "column is the weights that generation reads a second, by their size in the file, as "
-             "a share of what memory gave to plain reads.", "",
+             "a share of what memory gave to plain reads." +
+             (f" Isomer ran with `{options.isomer_options}`." if options.isomer_options else ""), "",
              machine.describe() + tier_in_force(), "", limits]
-    lines += table(["model", f"{pp} {ours}", f"{pp} {theirs}", "ratio",
-                    f"{tg} {ours}", f"{tg} {theirs}", "ratio", f"{ours} reads"], speed)
+    lines += table(head + [f"{ours} reads"], speed)
     if memory:
         lines += ["", "Peak resident memory (mapped files count), and the time to start: to load "
                   "the model, beside the time to read its file once from the page cache into fresh "
                   "memory.", ""]
-        lines += table(["model", "file", f"memory {ours}", f"memory {theirs}", "read once",
-                        f"start {ours}", f"start {theirs}"], memory)
+        everyone = [ours, *peers]
+        lines += table(["model", "file", *(f"memory {name}" for name in everyone), "read once",
+                        *(f"start {name}" for name in everyone)], memory)
     return "\n".join(lines) + "\n"
 
 
 def main():
     if sys.argv[1:2] == ["--worker"]:
-        path, *numbers = sys.argv[2:]
-        return llama_cpp_python_worker(path, *map(int, numbers))
+        worker, path, *numbers = sys.argv[2:]
+        return WORKERS[worker](path, *map(int, numbers))
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("files", nargs="*", help="more GGUF files to compare on")
@@ -238,11 +306,13 @@ def main():
     parser.add_argument("-t", "--threads", type=int, default=machine.physical_cores())
     parser.add_argument("-r", "--rounds", type=int, default=5)
     parser.add_argument("--speed-only", action="store_true", help="leave memory and starting out")
+    parser.add_argument("--isomer-options", default="", metavar="WORDS",
+                        help="more options of isomer bench, as in '--activation int8'")
     parser.add_argument("--output", help="write the report to this file as well")
     options = parser.parse_args()
     # llama.cpp's cache is f16 by default.
-    ours = [options.isomer, "bench", "--kv-type", "f16"]
-    engines = [BenchCommand("Isomer", ours, ["--json"]), find_peer(options)]
+    ours = [options.isomer, "bench", "--kv-type", "f16", *shlex.split(options.isomer_options)]
+    engines = [BenchCommand("Isomer", ours, ["--json"]), *find_peers(options)]
     limits, results = machine_limits(options), []
     for label, path in prepare_files(options):
         print(f"measuring {label}", file=sys.stderr)
@@ -256,4 +326,7 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except Failed as failed:
+        sys.exit(f"peers.py: {failed}")

@@ -113,25 +113,31 @@ class Bench(unittest.TestCase):
             self.assertEqual(len(done.stderr.splitlines()), 1)
 
     def test_peers(self):
-        """The comparison, against Isomer itself under llama-bench's way of asking for JSON."""
+        """The comparison, against Isomer itself under llama-bench's way of asking for JSON, which
+        refuses one of the files."""
         peer = os.path.join(self.folder.name, "llama-bench")
         with open(peer, "w") as file:
             file.write(f"#!{sys.executable}\nimport os, sys\nwords = sys.argv[1:]\n"
                        "at = words.index('-o')\nassert words[at + 1] == 'json'\n"
                        "words[at:at + 2] = ['--json']\n"
+                       "if any('f16' in word for word in words):\n    sys.exit(3)\n"
                        f"os.execv({isomer.BINARY!r}, ['isomer', 'bench', *words])\n")
         os.chmod(peer, 0o755)
         report = os.path.join(self.folder.name, "results", "report.md")
-        subprocess.run([sys.executable, os.path.join(isomer.SOURCE, "bench", "peers.py"),
-                        "--isomer", isomer.BINARY, "--llama-bench", peer, "--no-smollm2",
-                        "--shape", "tiny-llama", "--schemes", "q4_0,q4_k_m", "--models",
-                        self.folder.name, "-p", "16", "-n", "4", "-r", "2", "-t", "1",
-                        "--output", report], check=True, capture_output=True, timeout=300)
+        done = subprocess.run([sys.executable, os.path.join(isomer.SOURCE, "bench", "peers.py"),
+                               "--isomer", isomer.BINARY, "--llama-bench", peer, "--no-smollm2",
+                               "--shape", "tiny-llama", "--schemes", "q4_0,q4_k_m,f16", "--models",
+                               self.folder.name, "-p", "16", "-n", "4", "-r", "2", "-t", "1",
+                               "--isomer-options", "--activation int8", "--output", report],
+                              check=True, capture_output=True, text=True, timeout=300)
+        self.assertRegex(done.stderr, "llama.cpp is left out: .*tiny-llama-f16.gguf.* failed with 3")
         with open(report) as file:
             text = file.read()
         for label in ("tiny-llama Q4_0", "tiny-llama Q4_K_M"):
             self.assertRegex(text, rf"\| {label} \| [\d.]+ \| [\d.]+ \| \*\*[\d.]+\*\* \|")
             self.assertRegex(text, rf"\| {label} \| 1 MB \| \d+ MB \| \d+ MB \| [\d.]+ s \|")
+        self.assertRegex(text, r"\| tiny-llama F16 \| [\d.]+ \|  \|  \| [\d.]+ \|  \|  \|")
+        self.assertIn("Isomer ran with `--activation int8`", text)
 
 
 if __name__ == "__main__":
