@@ -317,6 +317,8 @@ def main():
     for label, path in prepare_files(options):
         print(f"measuring {label}", file=sys.stderr)
         results.append((label, path, compare(path, engines, options)))
+        for name, found in results[-1][2][1].items():  # so that a run cut short is worth something
+            print(f"  {name}: pp {found['pp']:.1f}, tg {found['tg']:.2f} tokens/s", file=sys.stderr)
     text = report(results, engines, limits, options)
     print(text, end="")
     if options.output:

@@ -131,6 +131,7 @@ class Bench(unittest.TestCase):
                                "--isomer-options", "--activation int8", "--output", report],
                               check=True, capture_output=True, text=True, timeout=300)
         self.assertRegex(done.stderr, "llama.cpp is left out: .*tiny-llama-f16.gguf.* failed with 3")
+        self.assertEqual(len(re.findall(r"^  \S+: pp [\d.]+, tg [\d.]+ tokens/s$", done.stderr, re.M)), 5)
         with open(report) as file:
             text = file.read()
         for label in ("tiny-llama Q4_0", "tiny-llama Q4_K_M"):
