@@ -89,6 +89,11 @@ uint64_t iso_cpu_attention_max_items(const attention *job, int64_t n_tokens, int
   return (uint64_t)(job->n_kv_heads * (job->n_sequences + n_tokens * job->group / narrow_rows));
 }
 
+uint64_t iso_cpu_attention_max_narrow_items(const attention *job, int64_t narrow_rows) {
+  return (uint64_t)(job->n_kv_heads * job->n_sequences *
+                    (whole(job->group, narrow_rows) / narrow_rows));
+}
+
 static void zero_rows(const attention *job) {
   uint64_t bytes = (uint64_t)job->value_dim * iso_scheme_get_info(job->y->scheme)->block_bytes;
   for (int64_t row = 0; row < job->y->dims[0] * job->n_heads; row++)
@@ -97,17 +102,19 @@ static void zero_rows(const attention *job) {
 
 void iso_cpu_attention_list(attention *job, int64_t narrow_rows, int64_t wide_rows) {
   int64_t n_tokens = 0;
+  int32_t narrow = 0;
   job->n_items = 0;
   for (int64_t s = 0; s < job->n_sequences; s++) {
     int64_t n_rows = job->query_length[s] * job->group;
     n_tokens += job->query_length[s];
-    int64_t tile = attention_is_narrow(job, s, narrow_rows) ? narrow_rows : wide_rows;
+    bool is_narrow = attention_is_narrow(job, s, narrow_rows);
+    int64_t tile = is_narrow ? narrow_rows : wide_rows;
     /* The last rows see the most keys and come first, so that threads finish together. */
     for (int64_t row = whole(n_rows, tile) - tile; row >= 0; row -= tile)
       for (int64_t g = 0; g < job->n_kv_heads; g++)
-        job->items[job->n_items++] =
-            (attention_item){(int32_t)s, (int32_t)g, (int32_t)row,
-                             (int32_t)(n_rows - row < tile ? n_rows - row : tile)};
+        job->items[job->n_items++] = (attention_item){
+            (int32_t)s, (int32_t)g, (int32_t)row,
+            (int32_t)(n_rows - row < tile ? n_rows - row : tile), is_narrow ? narrow++ : 0};
   }
   if (n_tokens < job->y->dims[0])
     zero_rows(job);

@@ -34,6 +34,7 @@ typedef struct attention_item {
   int32_t sequence, kv_head;
   int32_t first_row; /* of the sequence's token * group + head */
   int32_t n_rows;
+  int32_t narrow; /* counts narrow items: whose partial results are its */
 } attention_item;
 
 typedef struct attention {
@@ -51,7 +52,7 @@ typedef struct attention {
   attention_item *items; /* in workspace */
   int64_t n_items;
   bool split;      /* chunks of the narrow items go to different threads */
-  float *partials; /* [n_items, max_chunks, partial_floats] when split */
+  float *partials; /* [narrow items, max_chunks, partial_floats] when split */
   float *scratch;  /* [threads, scratch_floats] */
   int64_t partial_floats, scratch_floats;
   atomic_llong next; /* unit of work that nobody has taken yet */
@@ -120,7 +121,8 @@ static inline bool attention_is_narrow(const attention *job, int64_t sequence,
  * more. Writes zero to rows of no sequence. */
 void iso_cpu_attention_list(attention *job, int64_t narrow_rows, int64_t wide_rows);
 
-/* Most items that iso_cpu_attention_list() makes. */
+/* Most items that iso_cpu_attention_list() makes, and how many of them are narrow. */
 uint64_t iso_cpu_attention_max_items(const attention *job, int64_t n_tokens, int64_t narrow_rows);
+uint64_t iso_cpu_attention_max_narrow_items(const attention *job, int64_t narrow_rows);
 
 #endif

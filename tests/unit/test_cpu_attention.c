@@ -135,17 +135,24 @@ static void test_bad_indices(void **state) {
 
 /* ---- Sameness ------------------------------------------------------------------------------- */
 
-/* Runs the best record on a device of its own; the caller frees the answer. */
-static float *answer_of(cpu_case *job, uint32_t n_threads) {
-  cpu_test_device other;
-  assert_true(cpu_test_open(&other, iso_cpu_tier_name(device.device->tier), n_threads));
+/* A device of the same tier with so many threads, and its best record for a case. */
+static const iso_kernel *open_best(cpu_test_device *other, const cpu_case *job,
+                                   uint32_t n_threads) {
+  assert_true(cpu_test_open(other, iso_cpu_tier_name(device.device->tier), n_threads));
   const iso_kernel *best = NULL;
-  for (uint32_t i = 0; i < other.backend->kernel_count; i++) {
-    const iso_kernel *kernel = &other.backend->kernels[i];
-    if (cpu_record_accepts(&other, kernel, &job->arguments) && (!best || kernel->rank > best->rank))
+  for (uint32_t i = 0; i < other->backend->kernel_count; i++) {
+    const iso_kernel *kernel = &other->backend->kernels[i];
+    if (cpu_record_accepts(other, kernel, &job->arguments) && (!best || kernel->rank > best->rank))
       best = kernel;
   }
   assert_non_null(best);
+  return best;
+}
+
+/* Runs the best record on a device of its own; the caller frees the answer. */
+static float *answer_of(cpu_case *job, uint32_t n_threads) {
+  cpu_test_device other;
+  const iso_kernel *best = open_best(&other, job, n_threads);
   iso_op_arguments arguments = job->arguments;
   iso_buffer inputs[ISO_MAX_INPUTS] = {0}, workspace = {0};
   for (uint32_t i = 0; i < arguments.n_inputs; i++) {
@@ -211,6 +218,27 @@ static void test_batches_do_not_matter(void **state) {
   cpu_case_end(&job);
 }
 
+/* Many rows of one sequence are not split: however many threads there are, they ask for no more
+ * partial results than one row does. */
+static void test_workspace_of_one_sequence(void **state) {
+  (void)state;
+  iso_paged_attention_attributes plain = {sizeof plain, 0, 1, 0, 0};
+  const shape s = {8, 2, 64, 64, 16};
+  const batch many = {1, {512}, {3000}, 0};
+  const batch *batches[] = {&ONE_LONG, &many};
+  uint64_t bytes[2];
+  for (int i = 0; i < 2; i++) {
+    cpu_case job;
+    cpu_test_device other;
+    attention_begin(&job, batches[i], &s, &plain, ISO_SCHEME_F32, ISO_SCHEME_F16, ISO_SCHEME_F32,
+                    false);
+    bytes[i] = open_best(&other, &job, 7)->workspace(other.device, &job.arguments);
+    cpu_test_close(&other);
+    cpu_case_end(&job);
+  }
+  assert_in_range(bytes[1], bytes[0], bytes[0] + 64 * 1024);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_schemes),
@@ -222,6 +250,7 @@ int main(void) {
       cmocka_unit_test(test_bad_indices),
       cmocka_unit_test(test_threads_do_not_matter),
       cmocka_unit_test(test_batches_do_not_matter),
+      cmocka_unit_test(test_workspace_of_one_sequence),
   };
   return cpu_test_each_tier(&device, tests, sizeof tests / sizeof tests[0]);
 }
