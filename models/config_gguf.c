@@ -159,6 +159,36 @@ static iso_status read_rope(iso_model *model) {
   return ISO_OK;
 }
 
+/* Layers with the sliding window where they are not each but the architecture's n-th: another n (0:
+ * all are), or a flag a layer; and the rotary base that they alone have. */
+static iso_status read_windows(iso_model *model) {
+  iso_model_config *config = &model->config;
+  char key[KEY_BYTES];
+  double theta = 0;
+  make_key(model, "rope.freq_base_swa", key);
+  ISO_TRY(iso_gguf_get_optional_float(model->gguf, key, 1, 1e12, &theta));
+  if (theta != 0)
+    config->local_rope =
+        (iso_rope_config){.theta = (float)theta, .rotary_dim = config->rope.rotary_dim};
+  make_key(model, "attention.sliding_window_pattern", key);
+  const iso_gguf_value *value = iso_gguf_find(model->gguf, key);
+  if (!value || config->sliding_window == 0)
+    return ISO_OK;
+  int64_t pattern = 0;
+  if (!value->is_array) {
+    ISO_TRY(iso_gguf_get_int(model->gguf, key, 0, ISO_MAX_LAYERS, &pattern));
+    config->window_pattern = pattern ? (int32_t)pattern : config->n_layers + 1;
+    return ISO_OK;
+  }
+  if (value->type != ISO_GGUF_BOOL)
+    ISO_TRY(iso_gguf_get_int_array(model->gguf, key, &value));
+  bool windowed[ISO_MAX_LAYERS] = {0};
+  for (uint64_t i = 0; i < value->count && i < ISO_MAX_LAYERS; i++)
+    windowed[i] = iso_gguf_value_int(value, i) != 0;
+  int n = value->count < INT32_MAX ? (int)value->count : INT32_MAX;
+  return iso_config_take_windows(config, key, windowed, n);
+}
+
 /* Of models that are made for embeddings. */
 static iso_status read_pooling(iso_model *model) {
   static const iso_pooling types[] = {ISO_POOLING_MEAN, ISO_POOLING_MEAN, ISO_POOLING_OTHER,
@@ -229,6 +259,7 @@ iso_status iso_config_read_gguf(iso_model *model) {
     config->head_dim = config->hidden_size / config->n_heads;
   }
   ISO_TRY(read_rope(model));
+  ISO_TRY(read_windows(model));
   ISO_TRY(read_pooling(model));
   const iso_file_tensor *table = iso_gguf_find_tensor(model->gguf, "token_embd.weight");
   if (!table || table->n_dims != 2)

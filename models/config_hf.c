@@ -196,7 +196,6 @@ static iso_status read_ropes(iso_model *model, const cJSON *json) {
   return read_rope(model, part, &config->local_rope);
 }
 
-/* layer_types as "every n-th layer is global": the only form that published models use. */
 static iso_status read_layer_types(const cJSON *json, iso_window_rule rule,
                                    iso_model_config *config) {
   bool use_window = rule == ISO_WINDOW_UNLESS_REFUSED;
@@ -210,30 +209,21 @@ static iso_status read_layer_types(const cJSON *json, iso_window_rule rule,
   ISO_TRY(iso_json_get_optional_array(json, "layer_types", &types));
   if (!types || config->sliding_window == 0)
     return ISO_OK;
-  int n = 0, first_global = 0;
+  bool windowed[ISO_MAX_LAYERS] = {0};
+  int n = 0;
   const cJSON *type;
   cJSON_ArrayForEach(type, types) {
+    const char *name = cJSON_IsString(type) ? type->valuestring : "";
+    bool is_local = strcmp(name, "sliding_attention") == 0;
+    if (!is_local && strcmp(name, "full_attention") != 0)
+      return iso_fail(
+          ISO_ERROR_UNSUPPORTED,
+          "layer_types has \"%.64s\"; sliding_attention and full_attention are supported", name);
+    if (n < ISO_MAX_LAYERS)
+      windowed[n] = is_local;
     n++;
-    if (first_global == 0 && cJSON_IsString(type) &&
-        strcmp(type->valuestring, "full_attention") == 0)
-      first_global = n;
   }
-  /* No global layer in a short model: a pattern longer than it. */
-  config->window_pattern = first_global ? first_global : n + 1;
-  int layer = 0;
-  cJSON_ArrayForEach(type, types) {
-    layer++;
-    const char *expected =
-        layer % config->window_pattern == 0 ? "full_attention" : "sliding_attention";
-    if (!cJSON_IsString(type) || strcmp(type->valuestring, expected) != 0)
-      return iso_fail(ISO_ERROR_UNSUPPORTED,
-                      "layer_types is not a global layer after each %d windowed ones",
-                      config->window_pattern - 1);
-  }
-  if (n != config->n_layers)
-    return iso_fail(ISO_ERROR_CORRUPT_DATA, "layer_types has %d entries for %d layers", n,
-                    config->n_layers);
-  return ISO_OK;
+  return iso_config_take_windows(config, "layer_types", windowed, n);
 }
 
 /* Models with more than text keep the decoder's part apart. */

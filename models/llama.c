@@ -4,7 +4,7 @@
 
 static iso_status configure(iso_model_config *config, bool is_gguf) {
   /* Converters to GGUF permute q and k so that rotary pairs lie next to each other. */
-  config->rope.interleaved = is_gguf;
+  config->rope.interleaved = config->local_rope.interleaved = is_gguf;
   return ISO_OK;
 }
 

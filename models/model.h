@@ -102,6 +102,10 @@ const char *iso_weight_hf_prefix(size_t index);
 /* Fill model->config from the open file; names of missing or absurd keys are in the error. */
 ISO_MUST_CHECK iso_status iso_config_read_gguf(iso_model *model);
 ISO_MUST_CHECK iso_status iso_config_read_hf(iso_model *model);
+/* Which layers have the sliding window, one by one, as the pattern of "every n-th layer is global":
+ * the only form that published models use. `name` is what the file calls the list. */
+ISO_MUST_CHECK iso_status iso_config_take_windows(iso_model_config *config, const char *name,
+                                                  const bool *windowed, int n_layers);
 /* Checks that sizes agree with each other, after either reader. */
 ISO_MUST_CHECK iso_status iso_config_check(const iso_model_config *config);
 

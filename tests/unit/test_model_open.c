@@ -130,6 +130,82 @@ static void test_rope_factor_alone(void **state) {
   }
 }
 
+/* A Gemma 3 of eight layers that says which have the window: a number, or a list of bools or of
+ * numbers, each a character here. */
+static void write_windows(iso_gguf_type type, uint32_t number, const char *list) {
+  static const struct {
+    const char *key;
+    uint32_t value;
+  } keys[] = {{"gemma3.block_count", 8},
+              {"gemma3.embedding_length", HIDDEN},
+              {"gemma3.attention.head_count", HEADS},
+              {"gemma3.context_length", 128},
+              {"gemma3.feed_forward_length", INTERMEDIATE},
+              {"gemma3.attention.sliding_window", 16}};
+  const char *pattern_key = "gemma3.attention.sliding_window_pattern";
+  iso_gguf_writer *writer;
+  CHECK(iso_gguf_writer_create(path, &writer));
+  CHECK(iso_gguf_writer_add_string(writer, "general.architecture", "gemma3"));
+  for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
+    CHECK(iso_gguf_writer_add_u32(writer, keys[i].key, keys[i].value));
+  CHECK(iso_gguf_writer_add_f32(writer, "gemma3.rope.freq_base_swa", 700.0f));
+  uint8_t flags[16];
+  int32_t numbers[16];
+  uint64_t count = list ? strlen(list) : 0;
+  for (uint64_t i = 0; i < count; i++)
+    numbers[i] = flags[i] = list[i] == '1';
+  if (!list)
+    CHECK(iso_gguf_writer_add_u32(writer, pattern_key, number));
+  else if (type == ISO_GGUF_I32)
+    CHECK(iso_gguf_writer_add_i32_array(writer, pattern_key, numbers, count));
+  else
+    CHECK(iso_gguf_writer_add_value(writer, &(iso_gguf_value){.key = pattern_key,
+                                                              .type = ISO_GGUF_BOOL,
+                                                              .is_array = true,
+                                                              .count = count,
+                                                              .data = flags,
+                                                              .bytes = count}));
+  const int64_t dims[2] = {VOCABULARY, HIDDEN};
+  static const float zeros[VOCABULARY * HIDDEN];
+  CHECK(iso_gguf_writer_add_tensor(writer, "token_embd.weight", ISO_SCHEME_F32, 2, dims));
+  CHECK(iso_gguf_writer_append(writer, zeros, sizeof zeros));
+  CHECK(iso_gguf_writer_finish(writer));
+  iso_gguf_writer_destroy(writer);
+}
+
+static void test_windows(void **state) {
+  (void)state;
+  static const struct {
+    iso_gguf_type type;
+    uint32_t number;
+    const char *list;
+    int32_t wanted;      /* every n-th layer is global */
+    const char *message; /* where it is refused */
+  } cases[] = {{ISO_GGUF_U32, 4, NULL, 4, NULL},
+               {ISO_GGUF_U32, 0, NULL, 9, NULL},
+               {ISO_GGUF_BOOL, 0, "11101110", 4, NULL},
+               {ISO_GGUF_BOOL, 0, "11111111", 9, NULL},
+               {ISO_GGUF_I32, 0, "11011011", 3, NULL},
+               {ISO_GGUF_BOOL, 0, "01101110", 0, "sliding_window_pattern is not a global layer"},
+               {ISO_GGUF_BOOL, 0, "111011101", 0, "9 entries for 8 layers"}};
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    write_windows(cases[i].type, cases[i].number, cases[i].list);
+    iso_model *model;
+    iso_status status = iso_model_open(path, &(iso_model_options){.no_tokenizer = true}, &model);
+    if (cases[i].message) {
+      assert_int_not_equal(status, ISO_OK);
+      assert_non_null(strstr(iso_status_message(), cases[i].message));
+      continue;
+    }
+    CHECK(status);
+    const iso_model_config *config = iso_model_get_config(model);
+    assert_int_equal(config->window_pattern, cases[i].wanted);
+    assert_true(config->local_rope.theta == 700.0f && config->rope.theta == 10000.0f);
+    assert_int_equal(config->local_rope.rotary_dim, config->head_dim);
+    iso_model_close(model);
+  }
+}
+
 static void test_pooling(void **state) {
   (void)state;
   static const iso_pooling wanted[] = {ISO_POOLING_MEAN, ISO_POOLING_MEAN, ISO_POOLING_OTHER,
@@ -270,8 +346,9 @@ int main(void) {
     return 1;
   close(file);
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_sound_file), cmocka_unit_test(test_rope_factor_alone),
-      cmocka_unit_test(test_pooling), cmocka_unit_test(test_extra_tensors), cmocka_unit_test(test_faults),
+      cmocka_unit_test(test_sound_file),     cmocka_unit_test(test_rope_factor_alone),
+      cmocka_unit_test(test_windows),        cmocka_unit_test(test_pooling),
+      cmocka_unit_test(test_extra_tensors),  cmocka_unit_test(test_faults),
       cmocka_unit_test(test_absurd_options), cmocka_unit_test(test_absurd_steps)};
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   unlink(path);
