@@ -149,6 +149,11 @@ static iso_status read_rope(iso_model *model, const cJSON *json, iso_rope_config
   if (partial != 1)
     rope->rotary_dim = (int32_t)(model->config.head_dim * partial);
   ISO_TRY(read_scaling_type(json, &rope->scaling));
+  bool truncate = true; /* the ramp's ends to whole pairs */
+  ISO_TRY(iso_json_get_optional_bool(json, "truncate", &truncate));
+  if (rope->scaling == ISO_ROPE_SCALING_YARN && !truncate)
+    return iso_fail(ISO_ERROR_UNSUPPORTED,
+                    "rope scaling yarn with truncate false is not supported");
   if (rope->scaling != ISO_ROPE_SCALING_LONGROPE)
     return ISO_OK;
   /* Published files leave the factor to the two context lengths. */

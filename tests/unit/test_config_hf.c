@@ -217,6 +217,10 @@ static void test_refused(void **state) {
        "linear: factor"},
       {"llama", "{\"rope_parameters\": {\"rope_type\": \"yarn\", \"rope_theta\": 10000.0}}",
        "yarn: factor"},
+      {"llama",
+       "{\"rope_parameters\": {\"rope_type\": \"yarn\", \"rope_theta\": 10000.0, \"factor\": 4.0,"
+       " \"truncate\": false}}",
+       "truncate false"},
       {"llama", "{\"num_hidden_layers\": 2}", "model.layers.2."},
       {"qwen2", "{\"model_type\": \"qwen3\"}", "attn_q_norm"},
       {"qwen3", "{\"model_type\": \"llama\"}", "self_attn.k_norm.weight"},
