@@ -57,13 +57,14 @@ static iso_status read_fp8(const cJSON *json, plan *out) {
 static iso_status read_gptq(const cJSON *json, plan *out) {
   int64_t bits = 4;
   bool desc_act = false;
-  const char *format = "gptq";
+  const char *format = "gptq"; /* "format" is checkpoint_format's newer name */
   ISO_TRY(iso_json_get_int(json, "bits", 1, 64, &bits));
   ISO_TRY(check_bits(bits, 4, "GPTQ"));
   ISO_TRY(iso_json_get_optional_bool(json, "desc_act", &desc_act));
   if (desc_act)
     return iso_fail(ISO_ERROR_UNSUPPORTED, "GPTQ with desc_act (columns in order of activation) is "
                                            "not supported; desc_act false is");
+  ISO_TRY(iso_json_get_optional_string(json, "format", &format));
   ISO_TRY(iso_json_get_optional_string(json, "checkpoint_format", &format));
   if (strcmp(format, "gptq") != 0 && strcmp(format, "gptq_v2") != 0)
     return iso_fail(ISO_ERROR_UNSUPPORTED,

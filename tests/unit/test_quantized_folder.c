@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "models/formats/safetensors.h"
+#include "models/quantized.h"
 #include "quant/e4m3.h"
 
 typedef struct part {
@@ -48,6 +49,8 @@ static const struct {
       {L "scales", ISO_SCHEME_F16, {2, 16}},
       {L "qzeros", ISO_SCHEME_I32, {2, 2}},
       {L "g_idx", ISO_SCHEME_I32, {256, 0}}}},
+    {"{\"quant_method\": \"gptq\", \"bits\": 4, \"format\": \"marlin\"}", "marlin",
+     GPTQ_PARTS(256, 2)},
     {"{\"quant_method\": \"awq\", \"bits\": 4, \"version\": \"gemv\"}", "gemv",
      {{NULL, ISO_SCHEME_F32, {0, 0}}}},
     {"{\"quant_method\": \"fp8\", \"weight_block_size\": [64, 128]}", "128x128",
@@ -123,6 +126,39 @@ static void test_refusals(void **state) {
   rmdir(folder);
 }
 
+/* Zero points are stored less one but in version 2, whichever key says so. */
+static void test_gptq_versions(void **state) {
+  (void)state;
+  static const struct {
+    const char *description;
+    int zero_offset;
+  } cases[] = {
+      {"{\"quant_method\": \"gptq\", \"bits\": 4}", 1},
+      {"{\"quant_method\": \"gptq\", \"bits\": 4, \"checkpoint_format\": \"gptq\"}", 1},
+      {"{\"quant_method\": \"gptq\", \"bits\": 4, \"checkpoint_format\": \"gptq_v2\"}", 0},
+      {"{\"quant_method\": \"gptq\", \"bits\": 4, \"format\": \"gptq_v2\"}", 0},
+  };
+  static const part parts[5] = GPTQ_PARTS(256, 2);
+  char folder[] = "/tmp/isomer-test-quantized-XXXXXX", path[128];
+  assert_non_null(mkdtemp(folder));
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    write_folder(folder, cases[i].description, parts);
+    iso_hf_folder *opened;
+    iso_quantized quantized;
+    CHECK(iso_hf_folder_open(folder, false, &opened));
+    CHECK(iso_quantized_open(opened, &quantized));
+    assert_int_equal(quantized.count, 1);
+    assert_int_equal(quantized.tensors[0].zero_offset, cases[i].zero_offset);
+    iso_quantized_close(&quantized);
+    iso_hf_folder_close(opened);
+  }
+  snprintf(path, sizeof path, "%s/config.json", folder);
+  unlink(path);
+  snprintf(path, sizeof path, "%s/model.safetensors", folder);
+  unlink(path);
+  rmdir(folder);
+}
+
 /* Values as the format defines them, and back. */
 static void test_e4m3(void **state) {
   (void)state;
@@ -144,6 +180,8 @@ static void test_e4m3(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_refusals), cmocka_unit_test(test_e4m3)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_refusals),
+                                     cmocka_unit_test(test_gptq_versions),
+                                     cmocka_unit_test(test_e4m3)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
