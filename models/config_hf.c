@@ -149,6 +149,9 @@ static iso_status read_rope(iso_model *model, const cJSON *json, iso_rope_config
   if (partial != 1)
     rope->rotary_dim = (int32_t)(model->config.head_dim * partial);
   ISO_TRY(read_scaling_type(json, &rope->scaling));
+  /* transformers takes the longest position for it, whatever the file says beside. */
+  if (rope->scaling == ISO_ROPE_SCALING_DYNAMIC_NTK)
+    rope->original_context = model->config.context_length;
   bool truncate = true; /* the ramp's ends to whole pairs */
   ISO_TRY(iso_json_get_optional_bool(json, "truncate", &truncate));
   if (rope->scaling == ISO_ROPE_SCALING_YARN && !truncate)

@@ -142,6 +142,21 @@ static void test_longrope_factor(void **state) {
   iso_model_close(model);
 }
 
+/* What the base grows with is the longest position, whatever else the scaling says. */
+static void test_dynamic_context(void **state) {
+  (void)state;
+  iso_model *model;
+  CHECK(open_edited("llama",
+                    "{\"max_position_embeddings\": 128, \"rope_parameters\": \"absent\","
+                    " \"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 4.0,"
+                    " \"original_max_position_embeddings\": 32}}",
+                    &model));
+  const iso_rope_config *rope = &iso_model_get_config(model)->rope;
+  assert_int_equal(rope->scaling, ISO_ROPE_SCALING_DYNAMIC_NTK);
+  assert_int_equal(rope->original_context, 128);
+  iso_model_close(model);
+}
+
 static void test_pooling(void **state) {
   (void)state;
   static const struct {
@@ -246,8 +261,9 @@ int main(void) {
     return 1;
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_gemma3_defaults), cmocka_unit_test(test_windows),
-      cmocka_unit_test(test_longrope_factor), cmocka_unit_test(test_pooling),
-      cmocka_unit_test(test_modules),         cmocka_unit_test(test_refused)};
+      cmocka_unit_test(test_longrope_factor), cmocka_unit_test(test_dynamic_context),
+      cmocka_unit_test(test_pooling),         cmocka_unit_test(test_modules),
+      cmocka_unit_test(test_refused)};
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   char path[128];
   snprintf(path, sizeof path, "%s/config.json", folder);
