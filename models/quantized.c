@@ -27,6 +27,7 @@ typedef struct plan {
   method method;
   bool blocks_128; /* scales of 128x128 blocks */
   bool zeros_less_one;
+  bool has_zeros; /* compressed-tensors: all weights have zero points */
 } plan;
 
 /* ---- quantization_config ---------------------------------------------------------------------- */
@@ -96,6 +97,9 @@ static iso_status read_group(const cJSON *group, const char *format, plan *out) 
   ISO_TRY(iso_json_get_object(group, "weights", &weights));
   int64_t bits = 0;
   const char *strategy = "", *actorder = "";
+  bool symmetric = true;
+  ISO_TRY(iso_json_get_optional_bool(weights, "symmetric", &symmetric));
+  out->has_zeros &= !symmetric;
   ISO_TRY(iso_json_get_int(weights, "num_bits", 1, 64, &bits));
   ISO_TRY(check_bits(bits, strcmp(format, "pack-quantized") == 0 ? 4 : 8, format));
   ISO_TRY(iso_json_get_optional_string(weights, "strategy", &strategy));
@@ -151,6 +155,7 @@ static iso_status read_compressed(const cJSON *json, plan *out) {
                     format);
   const cJSON *groups = NULL, *group;
   ISO_TRY(iso_json_get_object(json, "config_groups", &groups));
+  out->has_zeros = groups->child != NULL;
   cJSON_ArrayForEach(group, groups) ISO_TRY(read_group(group, format, out));
   return ISO_OK;
 }
@@ -314,6 +319,9 @@ static iso_status read_packed_tensor(candidate *c, const iso_file_tensor *codes,
   out->code_order = ISO_NIBBLES_ALONG_COLUMNS;
   out->zero_order = ISO_NIBBLES_ALONG_ROWS;
   out->zero_offset = 8;
+  if (!zeros && c->plan->has_zeros)
+    return iso_fail(ISO_ERROR_CORRUPT_DATA,
+                    "%s has no weight_zero_point, and \"symmetric\" is false", c->stem);
   if (zeros) {
     int64_t groups = c->columns / out->scales.column_group;
     ISO_TRY(check_words(c, zeros, (c->rows + 7) / 8, groups));
@@ -325,10 +333,10 @@ static iso_status read_packed_tensor(candidate *c, const iso_file_tensor *codes,
 
 static iso_status read_byte_tensor(candidate *c, const iso_file_tensor *codes,
                                    const iso_file_tensor *scales, iso_quantized_tensor *out) {
-  const iso_file_tensor *zeros = part(c, "weight_zero_point");
-  if (zeros)
-    return iso_fail(ISO_ERROR_UNSUPPORTED, "8-bit weights with zero points (%s) are not supported",
-                    zeros->name);
+  if (part(c, "weight_zero_point") || c->plan->has_zeros)
+    return iso_fail(ISO_ERROR_UNSUPPORTED,
+                    "8-bit weights with zero points (%sweight_zero_point) are not supported",
+                    c->stem);
   c->rows = codes->dims[0];
   c->columns = codes->n_dims == 2 ? codes->dims[1] : 0;
   if (codes->n_dims != 2)
