@@ -46,6 +46,26 @@ static iso_status take_header(gguf_cursor *cursor, gguf_shard *shard, uint64_t *
   return iso_gguf_take_u64(cursor, out_pair_count);
 }
 
+/* Types that other runtimes write and no scheme is for (ggml/docs/gguf.md). */
+static iso_status refuse_type(uint64_t offset, int shown, const char *tensor, uint32_t type) {
+  static const struct {
+    uint32_t type;
+    const char *name;
+  } foreign[] = {{9, "Q8_1"},   {15, "Q8_K"},  {16, "IQ2_XXS"}, {17, "IQ2_XS"}, {18, "IQ3_XXS"},
+                 {19, "IQ1_S"}, {21, "IQ3_S"}, {22, "IQ2_S"},   {23, "IQ4_XS"}, {25, "I16"},
+                 {27, "I64"},   {28, "F64"},   {29, "IQ1_M"},   {34, "TQ1_0"},  {35, "TQ2_0"},
+                 {39, "MXFP4"}, {40, "NVFP4"}, {41, "Q1_0"}};
+  for (size_t i = 0; i < sizeof foreign / sizeof foreign[0]; i++)
+    if (foreign[i].type == type)
+      return iso_gguf_fail(
+          ISO_ERROR_UNSUPPORTED, offset,
+          "tensor \"%.*s\" is stored as %s, which is not supported; files in Q4_K_M "
+          "and other types are to be had of most models,",
+          shown, tensor, foreign[i].name);
+  return iso_gguf_fail(ISO_ERROR_UNSUPPORTED, offset, "tensor \"%.*s\" has the unknown type %u",
+                       shown, tensor, type);
+}
+
 /* Reads one tensor description; `data` is still to be set, `offset` is relative to the data
  * section. */
 static iso_status take_tensor(gguf_cursor *cursor, iso_text_view *out_name,
@@ -74,8 +94,7 @@ static iso_status take_tensor(gguf_cursor *cursor, iso_text_view *out_name,
   uint32_t type;
   ISO_TRY(iso_gguf_take_u32(cursor, &type));
   if (!iso_scheme_from_gguf(type, &tensor->scheme))
-    return iso_gguf_fail(ISO_ERROR_UNSUPPORTED, cursor->offset - 4,
-                         "tensor \"%.*s\" has the unknown type %u", shown, out_name->data, type);
+    return refuse_type(cursor->offset - 4, shown, out_name->data, type);
   const iso_scheme_info *info = iso_scheme_get_info(tensor->scheme);
   tensor->type_name = info->name;
   ISO_TRY(iso_gguf_take_u64(cursor, &tensor->offset));

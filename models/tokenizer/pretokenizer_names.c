@@ -44,8 +44,11 @@ iso_status iso_vocabulary_use_pretokenizer(iso_vocabulary *v, const char *name, 
       ISO_TRY(iso_vocabulary_add_normalizer(v, ISO_NORMALIZER_NFC, &normalizer));
     return add_steps(v, pretokenizers[i].steps);
   }
-  return iso_fail(ISO_ERROR_UNSUPPORTED, "pre-tokenizer \"%.*s\" is not supported",
-                  (int)(length > 100 ? 100 : length), name);
+  return iso_fail(
+      ISO_ERROR_UNSUPPORTED,
+      "pre-tokenizer \"%.*s\" is not supported; give the model's Hugging Face folder instead, "
+      "whose tokenizer.json says how text is split",
+      (int)(length > 100 ? 100 : length), name);
 }
 
 const char *iso_pretokenizer_name_at(size_t index) {

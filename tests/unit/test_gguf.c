@@ -411,6 +411,9 @@ static void test_tensor_errors(void **state) {
     build_tensor(&b, 1, (uint64_t[]){32}, unknown[i], 0, 64);
     refuse_code(&b, ISO_ERROR_UNSUPPORTED, part);
   }
+  build_tensor(&b, 1, (uint64_t[]){256}, 23, 0, 64);
+  refuse_code(&b, ISO_ERROR_UNSUPPORTED,
+              "tensor \"w\" is stored as IQ4_XS, which is not supported");
   build_tensor(&b, 1, (uint64_t[]){17}, TYPE_F32, 0, 64);
   refuse(&b, "runs past the end of the file");
   build_tensor(&b, 1, (uint64_t[]){8}, TYPE_F32, 64, 64);

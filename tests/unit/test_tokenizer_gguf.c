@@ -280,7 +280,7 @@ static void test_refused_by_name(void **state) {
   iso_tokenizer *tokenizer;
   read_vocabulary(GOLDEN "unsplit/tokenizer.json", true, &v);
   assert_refused(make_gpt2(&v, "no-such-family", &tokenizer), ISO_ERROR_UNSUPPORTED,
-                 "no-such-family");
+                 "\"no-such-family\" is not supported; give the model's Hugging Face folder");
   assert_null(tokenizer);
   assert_refused(make_gpt2(&v, NULL, &tokenizer), ISO_ERROR_UNSUPPORTED, "tokenizer.ggml.pre");
   iso_gguf_writer *writer = begin("bert", &v);
