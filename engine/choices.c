@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* ---- Ends of choices ----------------------------------------------------------------------- */
 
@@ -177,6 +178,8 @@ static iso_status add_embedding(iso_engine *engine, const engine_sequence *seque
   const iso_model_config *config = iso_model_get_config(engine->model);
   int32_t width = config->hidden_size, n_rows = sequence->rows.n;
   bool of_last = config->pooling == ISO_POOLING_LAST;
+  if (sequence->n_cached == 0) /* for the first time, or once more from the start */
+    memset(request->embedding, 0, (size_t)width * sizeof *request->embedding);
   for (int32_t r = !of_last ? 0 : is_last ? n_rows - 1 : n_rows; r < n_rows; r++) {
     const float *row = iso_runtime_hidden(engine->runtime, sequence->rows.first_row + r);
     for (int32_t i = 0; i < width; i++)

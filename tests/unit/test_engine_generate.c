@@ -199,6 +199,37 @@ static void test_embedding_in_whole_steps(void **state) {
   iso_engine_destroy(engine);
 }
 
+/* A prompt that is preempted half-way and runs again counts once: no row of it twice. */
+static void test_preempted_embedding(void **state) {
+  (void)state;
+  static collected alone, beside, text;
+  int32_t tokens[100], other[20];
+  fill_prompt(tokens, 100, 4);
+  fill_prompt(other, 20, 5);
+  iso_request request = case_request(tokens, 100, 0);
+  request.embed = true;
+  iso_engine_options options = case_options();
+  options.runtime.max_tokens = 8; /* so that the prompt takes many steps */
+  options.runtime.page_size = 4;
+  options.runtime.n_pages = 32;
+  for (int swaps = 0; swaps <= 1; swaps++) {
+    options.swap_memory_bytes = swaps ? 16 << 20 : 0;
+    iso_engine *engine = make_engine(model, &options);
+    generate(engine, request, &alone);
+    memset(&text, 0, sizeof text);
+    memset(&beside, 0, sizeof beside);
+    submit(engine, case_request(other, 20, 40), &text);
+    submit(engine, request, &beside);
+    run_all(engine);
+    assert_true(beside.usage.n_preempted > 0);
+    assert_int_equal(stats_of(engine).n_swapped_pages > 0, swaps);
+    for (int i = 0; i < alone.n_embedding; i++)
+      assert_float_equal(beside.embedding[i], alone.embedding[i], 1e-5);
+    assert_idle(engine);
+    iso_engine_destroy(engine);
+  }
+}
+
 /* Weights that are no numbers give no answer of any kind, in place of an empty or a wrong one. */
 static void test_no_numbers(void **state) {
   (void)state;
@@ -583,6 +614,7 @@ int main(void) {
       cmocka_unit_test(test_pooling),
       cmocka_unit_test(test_no_numbers),
       cmocka_unit_test(test_embedding_in_whole_steps),
+      cmocka_unit_test(test_preempted_embedding),
       cmocka_unit_test(test_text_is_whole),
       cmocka_unit_test(test_stop_strings),
       cmocka_unit_test(test_min_tokens_and_end),
