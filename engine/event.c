@@ -84,8 +84,10 @@ iso_status iso_event_text(iso_engine *engine, engine_request *request, int32_t c
 
 void iso_event_choice(iso_engine *engine, engine_request *request, int32_t choice,
                       const engine_answer *answer) {
-  if (request->is_cancelled)
+  if (request->is_cancelled) { /* by the event before, and so not delivered */
+    iso_engine_request_fail(request, iso_fail(ISO_ERROR_CANCELLED, "the request was cancelled"));
     return;
+  }
   iso_event event = {.kind = ISO_EVENT_CHOICE,
                      .choice = choice,
                      .text = "",

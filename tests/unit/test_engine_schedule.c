@@ -560,6 +560,33 @@ static void test_cancel_from_the_callback(void **state) {
   iso_engine_destroy(engine);
 }
 
+/* By the event of the last token, behind which no end of a choice can come: that is no success. */
+static void test_cancel_from_the_last_text(void **state) {
+  (void)state;
+  static const struct {
+    int32_t n, best_of, beam_width;
+  } kinds[] = {{1, 0, 0}, {2, 0, 0}, {1, 2, 0}, {2, 0, 2}};
+  iso_engine *engine = make_engine(model, NULL);
+  int32_t prompt[8];
+  fill_prompt(prompt, 8, 1);
+  for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+    memset(out, 0, sizeof out);
+    out[0].cancel_after = 3;
+    iso_request request = case_request(prompt, 8, 3);
+    request.n = kinds[i].n;
+    request.best_of = kinds[i].best_of;
+    request.beam_width = kinds[i].beam_width;
+    submit(engine, request, &out[0]);
+    run_all(engine);
+    assert_int_equal(out[0].n_tokens[0], 3);
+    assert_int_equal(out[0].n_choices, 0);
+    assert_int_equal(out[0].status, ISO_ERROR_CANCELLED);
+    assert_int_equal(stats_of(engine).n_cancelled, i + 1);
+    assert_idle(engine);
+  }
+  iso_engine_destroy(engine);
+}
+
 static void test_pause_and_resume(void **state) {
   (void)state;
   iso_engine *engine = make_engine(model, NULL);
@@ -704,6 +731,7 @@ int main(void) {
       cmocka_unit_test(test_flood_of_commands),
       cmocka_unit_test(test_cancel_at_any_step),
       cmocka_unit_test(test_cancel_from_the_callback),
+      cmocka_unit_test(test_cancel_from_the_last_text),
       cmocka_unit_test(test_pause_and_resume),
       cmocka_unit_test(test_paused_pages_are_taken),
       cmocka_unit_test(test_deadline),
