@@ -55,15 +55,27 @@ static bool is_allowed_origin(const iso_server *server, const char *origin) {
   return false;
 }
 
+/* The headers that a page wants to send: any, for none gives it rights that it has not by its
+ * origin, and clients have many of their own, such as OpenAI's X-Stainless-Lang. */
+static const char *headers_to_allow(const iso_exchange *exchange) {
+  static const char of_names[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+                                 "0123456789!#$%&'*+-.^_`|~, ";
+  const char *wanted = iso_http_header(exchange, "Access-Control-Request-Headers");
+  return wanted && *wanted && !wanted[strspn(wanted, of_names)]
+             ? wanted
+             : "Authorization, Content-Type, X-Request-Id";
+}
+
 /* Tells the browser what pages of other origins may do. */
 static void add_cors_headers(iso_exchange *exchange, const char *origin) {
   iso_http_add_header(exchange, "Access-Control-Allow-Origin", origin);
   iso_http_add_header(exchange, "Vary", "Origin");
-  if (exchange->method != ISO_HTTP_OPTIONS)
+  if (exchange->method != ISO_HTTP_OPTIONS) {
+    iso_http_add_header(exchange, "Access-Control-Expose-Headers", "X-Request-Id, Retry-After");
     return;
+  }
   iso_http_add_header(exchange, "Access-Control-Allow-Methods", "GET, POST, OPTIONS");
-  iso_http_add_header(exchange, "Access-Control-Allow-Headers",
-                      "Authorization, Content-Type, X-Request-Id");
+  iso_http_add_header(exchange, "Access-Control-Allow-Headers", headers_to_allow(exchange));
   iso_http_add_header(exchange, "Access-Control-Max-Age", "600");
 }
 

@@ -36,11 +36,22 @@ class Life(unittest.TestCase):
                 good = {"Authorization": "Bearer secret", "Origin": "https://good.example"}
                 status, headers, _ = server.request("OPTIONS", CHAT, headers=good)
                 self.assertEqual((status, headers["Access-Control-Allow-Origin"]), (204, "https://good.example"))
-                self.assertEqual(server.request("POST", "/tokenize", {"prompt": "a"}, good)[0], 200)
+                self.assertIn("Authorization", headers["Access-Control-Allow-Headers"])
+                # What OpenAI's client sends from a page, and a list that is none.
+                for wanted, allowed in (("authorization,content-type,x-stainless-lang,x-stainless-os", "x-stainless-os"),
+                                        ("x-good, x(bad)", "Content-Type")):
+                    asked = {**good, "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": wanted}
+                    got = server.request("OPTIONS", CHAT, headers=asked)[1]["Access-Control-Allow-Headers"]
+                    self.assertIn(allowed, got)
+                    self.assertNotIn("(", got)
+                status, headers, _ = server.request("POST", "/tokenize", {"prompt": "a"}, good)
+                self.assertEqual((status, headers["Access-Control-Expose-Headers"]), (200, "X-Request-Id, Retry-After"))
                 bad = {**good, "Origin": "https://evil.example"}
                 status, headers, body = server.request("POST", "/tokenize", {"prompt": "a"}, bad)
                 self.assertEqual((status, error_of(body)["code"]), (403, "origin_not_allowed"))
                 self.assertNotIn("Access-Control-Allow-Origin", headers)
+                asked = {**bad, "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "content-type"}
+                self.assertNotIn("Access-Control-Allow-Headers", server.request("OPTIONS", CHAT, headers=asked)[1])
                 same = {**good, "Origin": f"http://127.0.0.1:{server.port}"}
                 self.assertEqual(server.request("POST", "/tokenize", {"prompt": "a"}, same)[0], 200)
 
