@@ -163,7 +163,7 @@ static void write_details(const iso_job *job, const iso_answer *answer, bool wit
   iso_json_begin(w, "details", '{');
   iso_json_string(w, "finish_reason", tgi_reason(answer->reason));
   iso_json_int(w, "generated_tokens", job->usage.n_output);
-  iso_json_int(w, "seed", (int64_t)(job->request.sampling.seed & INT64_MAX));
+  iso_json_int(w, "seed", (int64_t)job->request.sampling.seed);
   iso_json_int(w, "input_length", job->usage.n_prompt);
   if (with_tokens) {
     write_tokens(job, answer, true, w);

@@ -96,12 +96,16 @@ static bool set_bias(iso_job *job, iso_api_error *refusal) {
   return true;
 }
 
+/* A seed that nobody gave is one that a double holds, as JSON's numbers are read: TGI's answers tell
+ * it, and the same answer comes to whoever gives it back. */
 static uint64_t seed_of(const iso_fields *fields, iso_body body) {
+  enum { DOUBLE_BITS = 53 };
   uint64_t seed = (uint64_t)fields->seed;
-  if (!iso_fields_given(fields, body, "seed") &&
-      getrandom(&seed, sizeof seed, GRND_NONBLOCK) != (ssize_t)sizeof seed)
+  if (iso_fields_given(fields, body, "seed"))
+    return seed;
+  if (getrandom(&seed, sizeof seed, GRND_NONBLOCK) != (ssize_t)sizeof seed)
     seed = (uint64_t)(iso_http_now() * 1e9);
-  return seed;
+  return seed & ((UINT64_C(1) << DOUBLE_BITS) - 1);
 }
 
 /* Fields of a search without one, and fields that change the odds of what is drawn with one. */

@@ -71,6 +71,7 @@ iso_sampling iso_tool_sampling(const iso_options *options) {
   if (!options->seed_given &&
       getrandom(&sampling.seed, sizeof sampling.seed, 0) != (ssize_t)sizeof sampling.seed)
     sampling.seed = (uint64_t)getpid();
+  sampling.seed &= INT64_MAX; /* --seed takes what `run --json` tells */
   return sampling;
 }
 

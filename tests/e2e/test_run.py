@@ -69,6 +69,13 @@ class Run(unittest.TestCase):
         for arguments in (("-p", "a", "-f", path), ("a", "-p", "b"), ("a", "-f", path)):
             self.assertIn("more than once", self.answer(*arguments, code=2).stderr)
 
+    def test_the_seed_that_is_told_brings_the_same(self):
+        for _ in range(6):
+            arguments = ("run", self.model, "-p", PROMPT, "-n", 8, "--temp", 2)
+            told = isomer.run_json(*arguments)
+            again = isomer.run_json(*arguments, "--seed", told["seed"])
+            self.assertEqual((again["text"], again["seed"]), (told["text"], told["seed"]))
+
     def test_nul_in_a_message(self):
         self.assertIn("NUL byte at offset 2", self.answer(code=2, input="hi\0there").stderr)
 

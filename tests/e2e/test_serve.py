@@ -517,6 +517,11 @@ class Answers(unittest.TestCase):
         self.assertEqual("".join(e["token"]["text"] for e in events[:-1]), whole["generated_text"])
         self.assertEqual(events[-1]["generated_text"], whole["generated_text"])
         self.assertEqual(events[-1]["details"]["finish_reason"], details["finish_reason"])
+        for seed in (None, -3, 2 ** 62 + 1):  # the one that is told brings the same answer
+            parameters = {"max_new_tokens": 12, "details": True, "do_sample": True, "seed": seed}
+            first = self.server.post("/generate", {"inputs": "Hello", "parameters": parameters})
+            parameters["seed"] = first["details"]["seed"]
+            self.assertEqual(self.server.post("/generate", {"inputs": "Hello", "parameters": parameters}), first)
         n_cut = 0
         for seed in range(150):  # whoever joins what is not special has all, a cut character at the end too
             body = {"inputs": "Hello", "parameters": {"max_new_tokens": 9, "seed": seed, "do_sample": True}}
