@@ -19,6 +19,7 @@ static bool prepare(iso_job *job, iso_api_error *refusal) {
   if (!iso_read_stream_options(job, refusal) || !iso_job_set_request(job, refusal) ||
       !iso_job_set_response_format(job, refusal))
     return false;
+  job->request.goes_on = true;
   job->request.logprobs = fields->completion_logprobs >= 0;
   job->request.n_top_logprobs = job->request.logprobs ? fields->completion_logprobs : 0;
   job->request.prompt_logprobs = job->request.logprobs && fields->echo;

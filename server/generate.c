@@ -18,6 +18,7 @@ static bool prepare_vllm(iso_job *job, iso_api_error *refusal) {
   if (!iso_job_set_request(job, refusal) ||
       !iso_job_add_prompts(job, fields->prompt, "prompt", true, refusal))
     return false;
+  job->request.goes_on = true;
   if (fields->completion_logprobs >= 0)
     return iso_refuse(refusal, 400, "logprobs", "unsupported_parameter",
                       "this API has no place for 'logprobs'; use /v1/completions");
@@ -98,7 +99,7 @@ static bool prepare_tgi(iso_job *job, iso_api_error *refusal) {
     fields->temperature = 0;
   if (!iso_job_set_request(job, refusal) || !iso_job_set_tgi_grammar(job, refusal))
     return false;
-  job->request.logprobs = true;
+  job->request.goes_on = job->request.logprobs = true;
   job->request.n_top_logprobs = fields->top_logprobs;
   job->request.prompt_logprobs = fields->prompt_details;
   if (!iso_job_add_text(job, inputs->valuestring, strlen(inputs->valuestring),

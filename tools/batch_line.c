@@ -189,7 +189,7 @@ static iso_status tokenize_messages(const iso_model *model, const cJSON *message
 
 static iso_status tokenize_source(const iso_model *model, const iso_options *options,
                                   const char *source, int32_t **out_ids, size_t *out_count) {
-  bool has_template = !options->raw && iso_model_get_chat_template(model);
+  bool has_template = iso_tool_uses_template(options, model);
   if (!has_template && options->system)
     return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "--system is for the chat template, and %s",
                     options->raw ? "--raw leaves it out" : "the model has none");
@@ -230,6 +230,7 @@ static iso_status read_prompt(const iso_model *model, const iso_options *options
     return iso_fail(ISO_ERROR_LIMIT, "the prompt has %zu tokens", n_ids);
   line->request.prompt = line->ids;
   line->request.n_prompt = (int32_t)n_ids;
+  line->request.goes_on = prompt || (source && !iso_tool_uses_template(options, model));
   return ISO_OK;
 }
 

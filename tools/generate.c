@@ -60,6 +60,7 @@ iso_status iso_tool_generate(iso_engine *engine, const iso_options *options, con
                          .stop = options->stop.items,
                          .adapter = options->lora.n > 0,
                          .n_stop = options->stop.n,
+                         .goes_on = generation->goes_on,
                          .on_event = on_event,
                          .context = &self};
   iso_request_id id;

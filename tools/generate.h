@@ -10,6 +10,7 @@ typedef struct iso_generation {
   /* Whole UTF-8 pieces as they appear, not NUL-terminated. Return false to stop. */
   bool (*on_text)(void *context, const char *text, size_t length);
   void *context;
+  bool goes_on;          /* the text is the rest of the prompt's; of iso_request */
   iso_sampling sampling; /* that was used */
   iso_stop_reason reason;
   iso_usage usage;

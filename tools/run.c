@@ -42,7 +42,7 @@ static iso_status make_prompt(const iso_options *options, const iso_model *model
     return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "no prompt: give it after the model, with -p, -f "
                                                 "or on standard input");
   iso_status status;
-  bool has_template = !options->raw && iso_model_get_chat_template(model);
+  bool has_template = iso_tool_uses_template(options, model);
   if (!has_template && options->system) {
     status = iso_fail(ISO_ERROR_INVALID_ARGUMENT, "--system is for the chat template, and %s",
                       options->raw ? "--raw leaves it out" : "the model has none");
@@ -99,7 +99,10 @@ static void print_timings(const iso_generation *generation) {
 static iso_status generate(const iso_options *options, iso_engine *engine, const int32_t *ids,
                            size_t n_ids) {
   answer self = {.keep = options->json};
-  iso_generation generation = {.on_text = on_text, .context = &self};
+  iso_generation generation = {
+      .on_text = on_text,
+      .context = &self,
+      .goes_on = !iso_tool_uses_template(options, iso_engine_get_model(engine))};
   iso_tool_catch_end();
   iso_status status = iso_tool_generate(engine, options, ids, n_ids, &generation);
   if (status == ISO_OK && options->json)

@@ -55,6 +55,10 @@ iso_status iso_tool_create_runtime(const iso_model *model, const iso_options *op
   return ISO_OK;
 }
 
+bool iso_tool_uses_template(const iso_options *options, const iso_model *model) {
+  return !options->raw && iso_model_get_chat_template(model);
+}
+
 int32_t iso_tool_max_tokens(const iso_options *options) {
   return options->predict > 0 ? (int32_t)options->predict : 0;
 }

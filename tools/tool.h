@@ -24,6 +24,8 @@ ISO_MUST_CHECK iso_status iso_tool_create_runtime(const iso_model *model,
                                                   const iso_options *options,
                                                   const iso_runtime_options *base,
                                                   iso_runtime **out_runtime);
+/* Whether a prompt is a message, through the model's chat template, or a text that goes on. */
+bool iso_tool_uses_template(const iso_options *options, const iso_model *model);
 /* Sampling as the options ask; a fresh seed when none was given. */
 iso_sampling iso_tool_sampling(const iso_options *options);
 /* Of -n, as a request has it: 0 is up to the context's end. */

@@ -212,6 +212,8 @@ typedef struct iso_request {
                      queue does not refuse it. It waits by arrival like others, and counts; the
                      caller bounds how many such are at hand */
   bool embed;     /* no generation: the final hidden rows of the prompt, pooled, length 1 */
+  bool goes_on;   /* the answer's text goes on from the prompt's, and is none of its own as in a
+                     chat: where words carry the space before them, the first one keeps it */
   iso_event_callback on_event;
   void *context;
 } iso_request;
