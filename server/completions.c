@@ -99,14 +99,38 @@ static void write_top(const iso_model *model, const iso_event_token *token, iso_
   iso_json_end(w, '}');
 }
 
+/* Whether the answer's text goes on from the prompt's says the prompt, unless it is part of it. */
+static void begin_reading(const iso_job *job, iso_answer *answer) {
+  const iso_prompt *prompt = iso_answer_prompt(job, answer);
+  iso_text text = {0};
+  iso_detokenizer_init(&answer->reader, iso_model_get_tokenizer(job->server->model),
+                       job->request.show_special ? 0 : ISO_DETOKENIZE_SKIP_SPECIAL);
+  for (int32_t i = 0; !prompt->text && answer->reader.at_start && i < prompt->count; i++)
+    if (iso_detokenizer_push(&answer->reader, prompt->ids[i], &text) != ISO_OK)
+      break;
+  iso_text_free(&text);
+}
+
+/* Bytes of a token that the text is without: the space before its first word. */
+static size_t count_trimmed(iso_answer *answer, int32_t token, size_t length) {
+  iso_text text = {0};
+  if (!answer->reader.at_start || iso_detokenizer_push(&answer->reader, token, &text) != ISO_OK)
+    return 0;
+  size_t left = text.length + answer->reader.pending_length;
+  iso_text_free(&text);
+  return left < length ? length - left : 0;
+}
+
 /* Characters that a token begins in the answer's text. */
-static size_t count_characters(const iso_job *job, int32_t token) {
+static size_t count_characters(const iso_job *job, iso_answer *answer, int32_t token) {
   const iso_tokenizer *tokenizer = iso_model_get_tokenizer(job->server->model);
   size_t length = 0, n = 0;
   const char *bytes = iso_token_bytes(job->server->model, token, &length);
   if (iso_tokenizer_is_control(tokenizer, token) && !job->request.show_special)
     return 0;
-  for (size_t i = 0; i < length; i++)
+  if (!answer->reader.tokenizer)
+    begin_reading(job, answer);
+  for (size_t i = count_trimmed(answer, token, length); i < length; i++)
     n += !iso_utf8_continues(bytes[i]);
   return n;
 }
@@ -154,7 +178,7 @@ static void write_logprobs(const iso_job *job, iso_answer *answer, const iso_eve
   iso_json_begin(w, "text_offset", '[');
   for (token_walk walk = walk_begin(job, answer, event); (token = walk_next(&walk));) {
     iso_json_int(w, NULL, (int64_t)answer->text_offset);
-    answer->text_offset += count_characters(job, token->chosen.token);
+    answer->text_offset += count_characters(job, answer, token->chosen.token);
   }
   iso_json_end(w, ']');
   iso_json_end(w, '}');

@@ -7,6 +7,7 @@
 #ifndef ISOMER_SERVER_JOB_H
 #define ISOMER_SERVER_JOB_H
 
+#include "models/tokenizer/tokenizer.h"
 #include "server/fields.h"
 #include "server/tool_calls.h"
 
@@ -53,7 +54,9 @@ typedef struct iso_answer {
   const char *stop; /* with ISO_STOP_STRING; belongs to the CHOICE event */
   int32_t n_tokens;
   iso_tool_scan *scan; /* takes calls out of the text; NULL: nobody asked */
-  size_t text_offset;  /* characters of tokens written so far, for completions */
+  /* For completions: characters of tokens written so far, and what reads the first of them. */
+  size_t text_offset;
+  iso_detokenizer reader;
 } iso_answer;
 
 typedef struct iso_format {

@@ -61,6 +61,16 @@ class ContinuedText(unittest.TestCase):
         message = self.server.post(CHAT, chat)["choices"][0]["message"]
         self.assertEqual(message["content"], f"{word} {word}")  # a text of its own
 
+    def test_places_of_tokens_are_those_of_the_text(self):
+        for prompt, echo, offsets in (("ab", False, [0, 3]), ([1], False, [0, 2]), ("ab", True, [0, 0, 1, 2, 5]),
+                                      ([1, WORD], True, [0, 0, 2, 5]), ([1], True, [0, 0, 2])):
+            body = {"prompt": prompt, "echo": echo, "logprobs": 0, "max_tokens": 2, "logit_bias": {str(WORD): 100}}
+            answer = self.server.post(COMPLETIONS, {**body, "n": 2})["choices"][1]
+            self.assertEqual(answer["logprobs"]["text_offset"], offsets, answer)
+            self.assertEqual(answer["text"][offsets[-1]:], answer["logprobs"]["tokens"][-1])
+            events = [event["choices"][0]["logprobs"] for event in self.server.stream(COMPLETIONS, {**body, "stream": True})]
+            self.assertEqual([offset for event in events if event for offset in event["text_offset"]], offsets)
+
     def test_commands_say_what_the_server_does(self):
         for letter in string.ascii_lowercase:  # until one is continued with a word
             prompt = letter * 3
