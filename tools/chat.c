@@ -120,9 +120,18 @@ static iso_status read_line(chat *self, char **out_line) {
   }
   if (length > MAX_LINE)
     return iso_fail(ISO_ERROR_LIMIT, "a line of standard input is longer than %d bytes", MAX_LINE);
-  if (*out_line)
-    (*out_line)[strcspn(*out_line, "\n")] = 0;
-  return ISO_OK;
+  if (!*out_line)
+    return ISO_OK;
+  length -= (*out_line)[length - 1] == '\n';
+  length -= length > 0 && (*out_line)[length - 1] == '\r'; /* a file from elsewhere has both */
+  (*out_line)[length] = 0;
+  size_t first_nul = strlen(*out_line);
+  if (first_nul == (size_t)length)
+    return ISO_OK;
+  free(*out_line);
+  *out_line = NULL;
+  return iso_fail(ISO_ERROR_INVALID_ARGUMENT,
+                  "a line has a NUL byte at offset %zu; a chat message cannot", first_nul);
 }
 
 static iso_status turn(chat *self, const char *line) {

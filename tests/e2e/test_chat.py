@@ -88,6 +88,17 @@ class Chat(unittest.TestCase):
                 self.read_until(terminal, r"ended with 0")
             self.assertEqual(counts[1] - counts[0], len(text.encode()), locale)  # a token a byte
 
+    def test_lines_of_a_file(self):
+        def counts(text):
+            errors = isomer.run("chat", self.model, "-c", 512, "-n", 1, "-v", input=text).stderr
+            return re.findall(r"\[(\d+) \+ ", errors)
+        self.assertEqual(len(counts("hi\nyou\n")), 2)
+        self.assertEqual(counts("hi\r\n"), counts("hi\n"))
+        self.assertEqual(counts("hi"), counts("hi\n"))
+        self.assertEqual(counts("/exit\r\nhi\r\n"), [])
+        for text in ("hi\0there\n", "hi\0\n", "hi\0"):
+            self.assertIn("NUL byte at offset 2", isomer.run("chat", self.model, input=text, code=2).stderr)
+
     def test_interrupts_in_quick_succession(self):
         """At a prompt each only begins a new line, however soon the next one comes."""
         terminal, chat, before = self.start()
