@@ -96,8 +96,8 @@ static bool set_bias(iso_job *job, iso_api_error *refusal) {
   return true;
 }
 
-/* A seed that nobody gave is one that a double holds, as JSON's numbers are read: TGI's answers tell
- * it, and the same answer comes to whoever gives it back. */
+/* A seed that nobody gave is one that a double holds, as JSON's numbers are read: answers in TGI's
+ * dialect tell it, and the same answer comes to whoever gives it back. */
 static uint64_t seed_of(const iso_fields *fields, iso_body body) {
   enum { DOUBLE_BITS = 53 };
   uint64_t seed = (uint64_t)fields->seed;

@@ -99,10 +99,8 @@ static void print_timings(const iso_generation *generation) {
 static iso_status generate(const iso_options *options, iso_engine *engine, const int32_t *ids,
                            size_t n_ids) {
   answer self = {.keep = options->json};
-  iso_generation generation = {
-      .on_text = on_text,
-      .context = &self,
-      .goes_on = !iso_tool_uses_template(options, iso_engine_get_model(engine))};
+  iso_generation generation = {.on_text = on_text, .context = &self};
+  generation.goes_on = !iso_tool_uses_template(options, iso_engine_get_model(engine));
   iso_tool_catch_end();
   iso_status status = iso_tool_generate(engine, options, ids, n_ids, &generation);
   if (status == ISO_OK && options->json)
