@@ -69,12 +69,32 @@ static bool join_parts(cJSON *message, iso_api_error *refusal) {
   return true;
 }
 
+/* Of a function that takes none some clients send no text, or nothing. */
+static bool has_arguments(const cJSON *arguments) {
+  const char *text = cJSON_IsString(arguments) ? arguments->valuestring : "-";
+  return arguments && !cJSON_IsNull(arguments) && text[strspn(text, " \t\r\n")];
+}
+
+static bool set_no_arguments(cJSON *function) {
+  cJSON *none = cJSON_CreateObject();
+  cJSON_DeleteItemFromObjectCaseSensitive(function, "arguments");
+  if (none && cJSON_AddItemToObject(function, "arguments", none))
+    return true;
+  cJSON_Delete(none);
+  return false;
+}
+
 /* OpenAI's clients send a call's arguments as JSON text; templates want the object. */
 static bool open_arguments(cJSON *message, uint64_t *values, iso_api_error *refusal) {
   cJSON *calls = cJSON_GetObjectItemCaseSensitive(message, "tool_calls");
   for (cJSON *call = cJSON_IsArray(calls) ? calls->child : NULL; call; call = call->next) {
     cJSON *function = cJSON_GetObjectItemCaseSensitive(call, "function"), *parsed = NULL;
     cJSON *arguments = cJSON_GetObjectItemCaseSensitive(function, "arguments");
+    if (cJSON_IsObject(function) && !has_arguments(arguments)) {
+      if (!set_no_arguments(function))
+        return out_of_memory(refusal);
+      continue;
+    }
     if (!cJSON_IsString(arguments))
       continue;
     size_t length = strlen(arguments->valuestring);
