@@ -133,7 +133,8 @@ static bool prepare(iso_job *job, iso_api_error *refusal) {
   bool must_show_tools = !job->tool_format && fields->tools && fields->tools->child;
   int32_t *ids;
   size_t count;
-  return iso_chat_tokenize(job->server->model, fields, must_show_tools, &ids, &count, refusal) &&
+  return iso_chat_tokenize(job->server->model, job->server->tool_format, fields, must_show_tools,
+                           &ids, &count, refusal) &&
          (!job->forced || begin_call(job, &ids, &count, refusal)) &&
          iso_job_add_ids(job, ids, count, false, refusal);
 }

@@ -153,6 +153,99 @@ static bool normalise(cJSON *messages, iso_api_error *refusal) {
   return true;
 }
 
+/* ---- Calls as text ---- */
+
+static bool has_calls(const cJSON *message) {
+  const cJSON *calls = cJSON_GetObjectItemCaseSensitive(message, "tool_calls");
+  return cJSON_IsArray(calls) && calls->child;
+}
+
+/* Whether the template writes calls where `tools` are offered. Where it refuses to be asked, nobody
+ * knows: then messages stay as they are. */
+static bool shows_calls(const iso_model *model, const cJSON *tools) {
+  static const char probe[] =
+      "[{\"role\":\"user\",\"content\":\"u\"},{\"role\":\"assistant\",\"content\":\"\","
+      "\"tool_calls\":[{\"id\":\"abcdefghi\",\"type\":\"function\",\"function\":{\"name\":"
+      "\"isomer_probe\",\"arguments\":{}}}]}]";
+  cJSON *messages = NULL;
+  char *text = NULL;
+  size_t length = 0;
+  bool ok = iso_json_parse(probe, sizeof probe - 1, 8, &messages) == ISO_OK;
+  const iso_chat_input input = {.messages = messages, .tools = tools};
+  ok = ok && iso_model_render_chat(model, &input, &text, &length) == ISO_OK;
+  bool found = ok && strstr(text, "isomer_probe");
+  cJSON_Delete(messages);
+  free(text);
+  return found || !ok;
+}
+
+/* {"name": ..., "arguments": ...}, under the format's name for those. */
+static void write_call(const cJSON *call, const char *key, iso_json_writer *w) {
+  const cJSON *function = cJSON_GetObjectItemCaseSensitive(call, "function");
+  const cJSON *name = cJSON_GetObjectItemCaseSensitive(function, "name");
+  char *arguments = cJSON_PrintUnformatted(cJSON_GetObjectItemCaseSensitive(function, "arguments"));
+  w->needs_comma = false;
+  iso_json_begin(w, NULL, '{');
+  iso_json_string(w, "name", cJSON_IsString(name) ? name->valuestring : "");
+  iso_json_raw(w, key, arguments ? arguments : "{}");
+  iso_json_end(w, '}');
+  cJSON_free(arguments);
+}
+
+static void append(iso_json_writer *w, const char *text) {
+  iso_printer_append(&w->text, text, text ? strlen(text) : 0);
+}
+
+/* Puts a message's calls behind its text, in the way in which the model writes them; plainly where
+ * that is not known. */
+static bool write_calls(cJSON *message, const iso_tool_format *format) {
+  bool has_marks = format && !format->bare, is_list = has_marks && format->is_list;
+  const char *begin = has_marks ? format->begin : "", *end = has_marks ? format->end : NULL;
+  const char *between = is_list ? ", " : has_marks ? "\n" : "; ";
+  const cJSON *content = cJSON_GetObjectItemCaseSensitive(message, "content");
+  const cJSON *calls = cJSON_GetObjectItemCaseSensitive(message, "tool_calls");
+  iso_json_writer w = {0};
+  if (cJSON_IsString(content) && *content->valuestring) {
+    append(&w, content->valuestring);
+    append(&w, "\n");
+  }
+  append(&w, is_list ? begin : "");
+  append(&w, is_list ? "[" : "");
+  for (const cJSON *call = calls->child; call; call = call->next) {
+    append(&w, call != calls->child ? between : "");
+    append(&w, is_list ? "" : begin);
+    write_call(call, format ? format->key : "arguments", &w);
+    append(&w, is_list ? "" : end);
+  }
+  append(&w, is_list ? "]" : "");
+  append(&w, is_list ? end : "");
+  cJSON *written = w.text.failed ? NULL : cJSON_CreateString(w.text.data);
+  free(w.text.data);
+  if (!written)
+    return false;
+  cJSON_DeleteItemFromObjectCaseSensitive(message, "tool_calls");
+  cJSON_DeleteItemFromObjectCaseSensitive(message, "content");
+  if (cJSON_AddItemToObject(message, "content", written))
+    return true;
+  cJSON_Delete(written);
+  return false;
+}
+
+/* A template without a place for calls would leave out what was asked of the tools whose answers
+ * follow, or refuse a message that is nothing else. */
+static bool write_unshown_calls(const iso_model *model, const iso_tool_format *format,
+                                cJSON *messages, const cJSON *tools) {
+  bool any = false;
+  for (const cJSON *message = messages->child; message; message = message->next)
+    any = any || has_calls(message);
+  if (!any || shows_calls(model, tools))
+    return true;
+  for (cJSON *message = messages->child; message; message = message->next)
+    if (has_calls(message) && !write_calls(message, format))
+      return false;
+  return true;
+}
+
 /* ---- Tokens ---- */
 
 static iso_status render(const iso_model *model, const iso_fields *fields, char **out_text,
@@ -192,8 +285,9 @@ static bool check_shapes(const iso_model *model, const iso_fields *fields, iso_a
   return true;
 }
 
-bool iso_chat_tokenize(const iso_model *model, const iso_fields *fields, bool must_show_tools,
-                       int32_t **out_ids, size_t *out_count, iso_api_error *refusal) {
+bool iso_chat_tokenize(const iso_model *model, const iso_tool_format *format,
+                       const iso_fields *fields, bool must_show_tools, int32_t **out_ids,
+                       size_t *out_count, iso_api_error *refusal) {
   const iso_special_texts *specials = iso_model_get_special_texts(model);
   /* Parts of the request's own tree. */
   cJSON *messages = (cJSON *)fields->messages, *tools = (cJSON *)fields->tools;
@@ -202,6 +296,8 @@ bool iso_chat_tokenize(const iso_model *model, const iso_fields *fields, bool mu
     return false;
   if (iso_special_texts_mark(specials, messages, &marked) != ISO_OK ||
       (tools && iso_special_texts_mark(specials, tools, &marked) != ISO_OK))
+    return out_of_memory(refusal);
+  if (!write_unshown_calls(model, format, messages, tools))
     return out_of_memory(refusal);
   char *text = NULL;
   size_t length = 0;

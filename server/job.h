@@ -139,10 +139,12 @@ bool iso_job_force_call(iso_job *job, const char *name, iso_api_error *refusal);
 bool iso_job_hold_calls(iso_job *job, iso_api_error *refusal);
 /* "stream_options" into job->include_usage. */
 bool iso_read_stream_options(iso_job *job, iso_api_error *refusal);
-/* Ids of fields->messages through the chat template; with `must_show_tools` refused where that says
- * the same without fields->tools. */
-bool iso_chat_tokenize(const iso_model *model, const iso_fields *fields, bool must_show_tools,
-                       int32_t **out_ids, size_t *out_count, iso_api_error *refusal);
+/* Ids of fields->messages through the chat template, with calls as `format` writes them where that
+ * has no place for any; with `must_show_tools` refused where it says the same without
+ * fields->tools. */
+bool iso_chat_tokenize(const iso_model *model, const iso_tool_format *format,
+                       const iso_fields *fields, bool must_show_tools, int32_t **out_ids,
+                       size_t *out_count, iso_api_error *refusal);
 
 /* For writers. */
 void iso_sse_begin(iso_json_writer *writer);

@@ -96,7 +96,8 @@ static bool tokenize(small_job *job, const iso_fields *fields, int32_t **out_ids
     return iso_refuse(refusal, 400, "prompt", "missing_required_parameter",
                       "give either 'prompt' or 'messages'");
   if (fields->messages)
-    return iso_chat_tokenize(model, fields, false, out_ids, out_count, refusal);
+    return iso_chat_tokenize(model, job->server->tool_format, fields, false, out_ids, out_count,
+                             refusal);
   if (!cJSON_IsString(prompt))
     return iso_refuse(refusal, 400, "prompt", "invalid_type", "'prompt' must be a string");
   iso_status status = iso_tokenizer_encode(

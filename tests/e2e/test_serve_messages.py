@@ -6,7 +6,7 @@ import tempfile
 import unittest
 
 import isomer
-from serving import Server
+from serving import CHAT, Server
 
 WITH_CALLS = ("{% for m in messages %}[{{ m.role }}]{{ m.content }}"
               "{% for call in m.tool_calls or [] %}({{ call.function.name }} {{ call.function.arguments | tojson }}){% endfor %}{% endfor %}")
@@ -39,6 +39,31 @@ class Messages(unittest.TestCase):
         for none in ({"arguments": ""}, {"arguments": " \n"}, {"arguments": "{}"}, {"arguments": {}}, {"arguments": None}, {}):
             self.assertEqual(self.read(server, self.conversation({"name": "f", **none}, content=None)),
                              "[user]u[assistant](f {})[tool]42", none)
+
+    def test_calls_that_a_template_does_not_write_are_text(self):
+        """As clients send back what the server answered, with no content; in the way of the model's calls."""
+        plain = "{% for m in messages %}{{ '[' + m.role + ']' + m['content'] }}{% endfor %}"
+        f, g = {"name": "f", "arguments": '{"a": 1}'}, {"name": "g", "arguments": ""}
+        written = '{"name":"f","arguments":{"a":1}}', '{"name":"g","arguments":{}}'
+        for kind, text in (("auto", "; ".join(written)), ("hermes", "\n".join(f"<tool_call>{call}</tool_call>" for call in written)),
+                           ("mistral", f"[TOOL_CALLS][{', '.join(written)}]"), ("llama3", "; ".join(written).replace("arguments", "parameters")),
+                           ("phi4", f"<|tool_call|>[{', '.join(written)}]<|/tool_call|>")):
+            server = self.serve(plain, "--tool-calls", kind)
+            for content in (None, ""):
+                self.assertEqual(self.read(server, self.conversation(f, g, content=content)), f"[user]u[assistant]{text}[tool]42")
+            self.assertEqual(self.read(server, self.conversation(f, g, content="I ask.")), f"[user]u[assistant]I ask.\n{text}[tool]42")
+        self.assertEqual(self.read(self.serve(WITH_CALLS), self.conversation(f, content="I ask.")), '[user]u[assistant]I ask.(f {"a": 1})[tool]42')
+
+    def test_a_forced_call_goes_back_as_it_came(self):
+        server = self.serve("{% for m in messages %}{{ '[' + m.role + ']' + m['content'] }}{% endfor %}")
+        tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {"a": {"enum": [1]}},
+                                                                            "required": ["a"], "additionalProperties": False}}}
+        messages = [{"role": "user", "content": "u"}]
+        message = server.post(CHAT, {"messages": messages, "tools": [tool], "tool_choice": "required", "max_tokens": 80})["choices"][0]["message"]
+        self.assertIsNone(message["content"])
+        result = {"role": "tool", "tool_call_id": message["tool_calls"][0]["id"], "content": "42"}
+        answer = server.post(CHAT, {"messages": messages + [message, result], "max_tokens": 1})
+        self.assertEqual(answer["usage"]["completion_tokens"], 1)
 
 
 if __name__ == "__main__":
