@@ -118,11 +118,11 @@ static iso_status start(plan *self, engine_sequence *sequence, place at, bool *o
     ISO_TRY(iso_sequence_restore(engine, sequence));
   iso_swap_release(&engine->swap, &sequence->swapped);
   ISO_TRY(iso_sequence_take_pages(engine, sequence, (int32_t)sequence->answer.n_tokens));
-  engine->stats.n_prefix_hit_tokens += (uint64_t)found;
   engine_request *request = sequence->request;
   if (request->started_us == 0) {
     request->started_us = iso_engine_now_us();
     request->usage.n_cached = found;
+    engine->stats.n_prefix_hit_tokens += (uint64_t)found;
     engine->n_started++;
   }
   return ISO_OK;

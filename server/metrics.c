@@ -62,7 +62,7 @@ static const struct {
     COUNTER(failed, "Requests that failed."),
     COUNTER(preempted, "Preemptions."),
     COUNTER(swapped_pages, "KV pages moved to host memory."),
-    COUNTER(prompt_tokens, "Prompt tokens."),
+    COUNTER(prompt_tokens, "Prompt tokens run: those found in the prefix cache are apart."),
     COUNTER(output_tokens, "Generated tokens."),
     COUNTER(prefix_hit_tokens, "Prompt tokens found in the prefix cache."),
     COUNTER(drafted, "Tokens drafted by speculation."),

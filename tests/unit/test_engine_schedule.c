@@ -39,14 +39,18 @@ static void run_together(const iso_engine_options *options, int n, int32_t max_t
   for (int i = 0; i < n; i++)
     submit(engine, make_request(i, prompt, max_tokens), &out[i]);
   run_all(engine);
+  uint64_t n_cached = 0;
   for (int i = 0; i < n; i++) {
     assert_int_equal(out[i].n_done, 1);
     assert_int_equal(out[i].status, ISO_OK);
     assert_same_tokens(&out[i], 0, &alone[i], 0);
     assert_string_equal(out[i].text[0], alone[i].text[0]);
+    n_cached += (uint64_t)out[i].usage.n_cached;
   }
   assert_idle(engine);
   *out_stats = stats_of(engine);
+  /* What a request finds of itself, once it has lost its pages, is no prefix of its prompt. */
+  assert_int_equal(out_stats->n_prefix_hit_tokens, n_cached);
   assert_int_equal(out_stats->n_finished, n);
   iso_engine_destroy(engine);
 }
