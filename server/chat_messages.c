@@ -12,11 +12,13 @@ static bool out_of_memory(iso_api_error *refusal) {
 
 /* ---- Shape ---- */
 
-static void drop_nulls(cJSON *message) {
+/* Templates ask whether there is such a key; a list of no calls would say that there are some. */
+static void drop_empty(cJSON *message) {
   cJSON *next;
   for (cJSON *item = message->child; item; item = next) {
     next = item->next;
-    if (cJSON_IsNull(item))
+    bool no_calls = cJSON_IsArray(item) && !item->child && strcmp(item->string, "tool_calls") == 0;
+    if (cJSON_IsNull(item) || no_calls)
       cJSON_Delete(cJSON_DetachItemViaPointer(message, item));
   }
 }
@@ -134,7 +136,7 @@ static bool normalise(cJSON *messages, iso_api_error *refusal) {
   for (cJSON *message = messages->child; message; message = message->next) {
     if (!cJSON_IsObject(message))
       return iso_refuse(refusal, 400, "messages", "invalid_type", "a message must be an object");
-    drop_nulls(message);
+    drop_empty(message);
     cJSON *role = cJSON_GetObjectItemCaseSensitive(message, "role");
     if (!cJSON_IsString(role))
       return iso_refuse(refusal, 400, "messages", "invalid_type",

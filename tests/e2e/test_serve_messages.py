@@ -40,6 +40,14 @@ class Messages(unittest.TestCase):
             self.assertEqual(self.read(server, self.conversation({"name": "f", **none}, content=None)),
                              "[user]u[assistant](f {})[tool]42", none)
 
+    def test_no_calls_are_no_calls(self):
+        """Llama's and Mistral's templates ask whether there is a list, not what is in it."""
+        server = self.serve("{% for m in messages %}[{{ m.role }}]{{ m.content }}{% if 'tool_calls' in m %}({{ m.tool_calls[0].function.name }}){% endif %}{% endfor %}")
+        for none in ({}, {"tool_calls": None}, {"tool_calls": []}):
+            messages = [{"role": "user", "content": "u"}, {"role": "assistant", "content": "a", **none}]
+            self.assertEqual(self.read(server, messages), "[user]u[assistant]a", none)
+        self.assertEqual(self.read(server, self.conversation({"name": "f"})), "[user]u[assistant](f)[tool]42")
+
     def test_calls_that_a_template_does_not_write_are_text(self):
         """As clients send back what the server answered, with no content; in the way of the model's calls."""
         plain = "{% for m in messages %}{{ '[' + m.role + ']' + m['content'] }}{% endfor %}"
