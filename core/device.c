@@ -1,3 +1,4 @@
+#include "core/backend_call.h"
 #include "core/device.h"
 #include "core/log.h"
 #include "core/registry.h"
@@ -60,10 +61,10 @@ iso_status iso_device_info_of(const iso_device *device, iso_device_info *out_inf
 }
 
 iso_status iso_device_wait_for_queue(iso_queue *queue, uint64_t value) {
-  const iso_open_device *open = find(NULL, queue);
+  iso_open_device *open = find(NULL, queue);
   if (!open)
     return iso_fail(ISO_ERROR_INTERNAL, "a queue of a device that is not open");
-  return open->queue_table.host_wait(queue, value, UINT64_MAX);
+  return iso_device_wait(open, value, UINT64_MAX);
 }
 
 /* ---- Opening ----------------------------------------------------------------------------- */
@@ -116,7 +117,8 @@ static iso_status read_info(iso_open_device *open) {
     iso_device_info info;
     char room[ISO_ABI_ROOM];
   } raw = {.info = {.size = sizeof raw.info}};
-  ISO_TRY(open->device_table.info(open->device, &raw.info));
+  ISO_TRY(ISO_BACKEND_CALL(open->spec, "device.info",
+                           open->device_table.info(open->device, &raw.info)));
   iso_abi_copy(&open->info, sizeof open->info, &raw);
   uint32_t alignment = open->info.alignment_bytes ? open->info.alignment_bytes : 1;
   if (alignment & (alignment - 1))
@@ -136,9 +138,13 @@ static iso_status open_device(const iso_loaded_backend *backend, uint32_t index,
   open->kernels = backend->kernels;
   open->kernel_count = backend->backend.kernel_count;
   open->can_record = backend->can_record;
-  ISO_TRY(open->driver.open(index, options ? options : &defaults, &open->device));
+  ISO_TRY(ISO_BACKEND_CALL(open->spec, "driver.open",
+                           open->driver.open(index, options ? options : &defaults, &open->device)));
+  ISO_TRY(iso_backend_given(open->spec, "driver.open", open->device));
   ISO_TRY(read_info(open));
-  return open->queue_table.create(open->device, &open->queue);
+  ISO_TRY(ISO_BACKEND_CALL(open->spec, "queue.create",
+                           open->queue_table.create(open->device, &open->queue)));
+  return iso_backend_given(open->spec, "queue.create", open->queue);
 }
 
 iso_status iso_device_open(iso_registry *registry, const char *spec,
@@ -182,8 +188,8 @@ void iso_device_close(iso_open_device *device) {
 
 iso_status iso_device_drain(iso_open_device *device) {
   uint64_t value;
-  ISO_TRY(device->queue_table.signal(device->queue, &value));
-  return device->queue_table.host_wait(device->queue, value, UINT64_MAX);
+  ISO_TRY(iso_device_signal(device, &value));
+  return iso_device_wait(device, value, UINT64_MAX);
 }
 
 iso_status iso_device_settle(iso_open_device *device, iso_status status) {
@@ -199,7 +205,7 @@ iso_status iso_device_settle(iso_open_device *device, iso_status status) {
 void *iso_device_map(iso_open_device *device, iso_buffer *buffer) {
   void *address;
   if (!(device->info.features & ISO_FEATURE_HOST_MEMORY) ||
-      device->memory.map(device->device, buffer, &address) != ISO_OK)
+      iso_device_address(device, buffer, &address) != ISO_OK)
     return NULL;
   return address;
 }
@@ -209,8 +215,10 @@ static iso_status make_staging(device_object *object) {
     return ISO_OK;
   iso_open_device *open = &object->open;
   iso_buffer *buffer;
-  ISO_TRY(open->memory.alloc(open->device, ISO_MEMORY_STAGING, PIECES * PIECE_BYTES, &buffer));
-  iso_status status = open->memory.map(open->device, buffer, &object->staging_address);
+  ISO_TRY(
+      iso_fail_context(iso_device_alloc(open, ISO_MEMORY_STAGING, PIECES * PIECE_BYTES, &buffer),
+                       "%s for copies to and from the host", open->spec));
+  iso_status status = iso_device_address(open, buffer, &object->staging_address);
   if (status != ISO_OK) {
     open->memory.free(open->device, buffer);
     return status;
@@ -245,15 +253,13 @@ static iso_status enqueue_piece(const transfer *t, uint64_t index, bool upload,
   iso_open_device *open = &t->object->open;
   uint64_t at = t->offset + index * PIECE_BYTES, place = piece_place(index);
   iso_buffer *staging = t->object->staging;
-  ISO_TRY(upload ? open->queue_table.copy(open->queue, t->buffer, at, staging, place,
-                                          piece_bytes(t, index))
-                 : open->queue_table.copy(open->queue, staging, place, t->buffer, at,
-                                          piece_bytes(t, index)));
-  return open->queue_table.signal(open->queue, out_value);
+  ISO_TRY(upload ? iso_device_copy(open, t->buffer, at, staging, place, piece_bytes(t, index))
+                 : iso_device_copy(open, staging, place, t->buffer, at, piece_bytes(t, index)));
+  return iso_device_signal(open, out_value);
 }
 
 static iso_status wait_for_piece(const transfer *t, uint64_t value) {
-  return t->object->open.queue_table.host_wait(t->object->open.queue, value, UINT64_MAX);
+  return iso_device_wait(&t->object->open, value, UINT64_MAX);
 }
 
 static iso_status upload_pieces(const transfer *t, const char *source) {

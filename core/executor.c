@@ -1,5 +1,6 @@
 /* What an executor owns: scratch, inputs, states and weights on each device of its plan. */
 #include "core/executor.h"
+#include "core/backend_call.h"
 #include "core/device.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,8 +10,7 @@ typedef unsigned long long u64;
 
 iso_status iso_executor_alloc(iso_open_device *device, iso_memory_kind kind, uint64_t bytes,
                               const char *what, iso_buffer **out_buffer) {
-  *out_buffer = NULL;
-  iso_status status = device->memory.alloc(device->device, kind, bytes ? bytes : 1, out_buffer);
+  iso_status status = iso_device_alloc(device, kind, bytes ? bytes : 1, out_buffer);
   return iso_fail_context(status, "%s for %s (%llu bytes)", device->spec, what, (u64)bytes);
 }
 
@@ -103,7 +103,7 @@ static iso_status check_memory(iso_executor *executor, const iso_executor *share
     executor_device *device = &executor->devices[d];
     needs[d].weights = device->needed_bytes - needs[d].states - needs[d].rest;
     uint64_t free_bytes, needed = needed_beside(executor, d);
-    ISO_TRY(device->open->memory.bytes_free(device->open->device, &free_bytes));
+    ISO_TRY(iso_device_bytes_free(device->open, &free_bytes));
     if (needed > free_bytes)
       return refuse(device, &needs[d], needed, free_bytes);
     device->spare_bytes = free_bytes - needed;
@@ -123,7 +123,7 @@ static iso_status make_inputs(iso_executor *executor, executor_device *device) {
     ISO_TRY(iso_executor_alloc(open, ISO_MEMORY_STAGING, bytes, "staged inputs",
                                &device->input_staging[i]));
     void *address;
-    ISO_TRY(open->memory.map(open->device, device->input_staging[i], &address));
+    ISO_TRY(iso_device_address(open, device->input_staging[i], &address));
     device->input_address[i] = address;
   }
   memset(device->input_address[0], 0, bytes);
@@ -161,8 +161,8 @@ static iso_status make_states(iso_executor *executor) {
                                iso_graph_get_value(plan->graph, plan->states[i].value)->name,
                                &executor->states[i]));
     if (bytes > 0)
-      ISO_TRY(open->queue_table.fill(open->queue, executor->states[i], 0,
-                                     bytes < TOUCHED_STATE_BYTES ? bytes : TOUCHED_STATE_BYTES, 0));
+      ISO_TRY(iso_device_fill(open, executor->states[i], 0,
+                              bytes < TOUCHED_STATE_BYTES ? bytes : TOUCHED_STATE_BYTES, 0));
   }
   return ISO_OK;
 }
@@ -192,7 +192,7 @@ static iso_status make_copied_outputs(iso_executor *executor) {
     for (uint32_t i = 0; i < (executor->overlapping ? EXECUTOR_FLIGHTS : 1); i++) {
       ISO_TRY(iso_executor_alloc(open, ISO_MEMORY_STAGING, bytes, "staged outputs",
                                  &output->staging[i]));
-      ISO_TRY(open->memory.map(open->device, output->staging[i], &output->address[i]));
+      ISO_TRY(iso_device_address(open, output->staging[i], &output->address[i]));
     }
   }
   return ISO_OK;
@@ -407,7 +407,7 @@ iso_status iso_executor_fill_states(iso_executor *executor, uint8_t byte) {
     iso_open_device *open = executor->devices[plan->states[i].device].open;
     uint64_t bytes;
     ISO_TRY(state_bytes(plan, i, &bytes));
-    ISO_TRY(open->queue_table.fill(open->queue, executor->states[i], 0, bytes, byte));
+    ISO_TRY(iso_device_fill(open, executor->states[i], 0, bytes, byte));
   }
   return ISO_OK;
 }

@@ -3,6 +3,7 @@
  * told depends on the sizes alone, copies on the step's place among those under way and on what it
  * takes from the one before, and all buffers stay where they are: so a recording is good for as
  * long as the executor lives. */
+#include "core/backend_call.h"
 #include "core/device.h"
 #include "core/executor.h"
 #include "core/log.h"
@@ -40,12 +41,12 @@ static executor_recording *find_entry(iso_executor *executor, const executor_wor
 static void record(iso_executor *executor, executor_recording *entry,
                    executor_steps_function run_steps) {
   iso_open_device *device = executor->recorder;
-  iso_status status = device->queue_table.record_begin(device->queue), launched = ISO_OK;
+  iso_status status = iso_device_record_begin(device), launched = ISO_OK;
   char message[1024] = "";
   if (status == ISO_OK) {
     launched = run_steps(executor);
     snprintf(message, sizeof message, "%s", iso_status_message());
-    status = device->queue_table.record_end(device->queue, &entry->recording);
+    status = iso_device_record_end(device, &entry->recording);
   }
   if (launched != ISO_OK) {
     if (status == ISO_OK)
@@ -70,7 +71,7 @@ iso_status iso_executor_run_recorded(iso_executor *executor, executor_steps_func
   if (!is_first && !entry->recording && !entry->is_refused)
     record(executor, entry, run_steps);
   if (entry->recording)
-    return device->queue_table.replay(device->queue, entry->recording);
+    return iso_device_replay(device, entry->recording);
   iso_status status = run_steps(executor);
   if (status != ISO_OK) /* either way: says nothing of recordings */
     entry->is_refused = false;

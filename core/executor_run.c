@@ -1,5 +1,6 @@
 /* One step of the model. Sizes that are those of the step before cost nothing: dimensions are
  * patched and kernels chosen only when they change. */
+#include "core/backend_call.h"
 #include "core/device.h"
 #include "core/executor.h"
 #include "core/graph.h"
@@ -240,8 +241,8 @@ static iso_status upload_inputs(iso_executor *executor) {
     if (!device->input)
       continue;
     if (device->input_staging[flight])
-      ISO_TRY(device->open->queue_table.copy(device->open->queue, device->input, 0,
-                                             device->input_staging[flight], 0, bytes));
+      ISO_TRY(
+          iso_device_copy(device->open, device->input, 0, device->input_staging[flight], 0, bytes));
   }
   return ISO_OK;
 }
@@ -253,9 +254,8 @@ static iso_status feed_inputs(iso_executor *executor) {
     const iso_plan_operand *source = &executor->plan->value_operand[feed->source];
     const iso_plan_operand *target = &executor->plan->value_operand[feed->target];
     executor_device *device = &executor->devices[executor->plan->value_device[feed->source]];
-    ISO_TRY(device->open->queue_table.copy(device->open->queue, device->input,
-                                           target->offset + feed->target_offset, device->arena,
-                                           source->offset + feed->source_offset, feed->bytes));
+    ISO_TRY(iso_device_copy(device->open, device->input, target->offset + feed->target_offset,
+                            device->arena, source->offset + feed->source_offset, feed->bytes));
   }
   return ISO_OK;
 }
@@ -263,8 +263,9 @@ static iso_status feed_inputs(iso_executor *executor) {
 /* Makes `device` wait for everything enqueued on `other`, of the same backend. */
 static iso_status wait_for(iso_open_device *device, iso_open_device *other) {
   uint64_t value;
-  ISO_TRY(other->queue_table.signal(other->queue, &value));
-  return device->queue_table.wait(device->queue, other->queue, value);
+  ISO_TRY(iso_device_signal(other, &value));
+  return ISO_BACKEND_CALL(device->spec, "queue.wait",
+                          device->queue_table.wait(device->queue, other->queue, value));
 }
 
 /* Between devices of one backend that can: on the device, behind the source's work, and before the
@@ -272,9 +273,8 @@ static iso_status wait_for(iso_open_device *device, iso_open_device *other) {
 static iso_status copy_directly(executor_device *source, executor_device *target,
                                 const executor_step *step) {
   ISO_TRY(wait_for(target->open, source->open));
-  ISO_TRY(target->open->queue_table.copy(target->open->queue, target->arena,
-                                         step->plan->outputs[0].offset, source->arena,
-                                         step->plan->inputs[0].offset, step->copy_bytes));
+  ISO_TRY(iso_device_copy(target->open, target->arena, step->plan->outputs[0].offset, source->arena,
+                          step->plan->inputs[0].offset, step->copy_bytes));
   return wait_for(source->open, target->open);
 }
 
@@ -327,8 +327,8 @@ static inline iso_status run_step(iso_executor *executor, const executor_step *s
   if (step->plan->kind == ISO_STEP_COPY)
     status = copy(executor, step);
   else if (step->kernel)
-    status =
-        step->kernel->launch(executor->devices[step->plan->device].open->queue, &step->arguments);
+    status = iso_device_launch(executor->devices[step->plan->device].open, step->kernel,
+                               &step->arguments);
   return status == ISO_OK ? ISO_OK : explain(executor, step, status);
 }
 
@@ -349,9 +349,8 @@ static iso_status copy_outputs(iso_executor *executor) {
   for (uint32_t i = 0; i < executor->n_copied; i++) {
     const executor_copied_output *output = &executor->copied[i];
     executor_device *device = &executor->devices[output->device];
-    ISO_TRY(device->open->queue_table.copy(device->open->queue,
-                                           output->staging[executor->work.flight], 0, device->arena,
-                                           output->offset, output->bytes));
+    ISO_TRY(iso_device_copy(device->open, output->staging[executor->work.flight], 0, device->arena,
+                            output->offset, output->bytes));
   }
   return ISO_OK;
 }
@@ -420,7 +419,7 @@ iso_status iso_executor_submit(iso_executor *executor, const iso_bindings *bindi
   status = iso_executor_run_recorded(executor, run_steps);
   iso_open_device *device = executor->overlapping;
   if (status == ISO_OK && device)
-    status = device->queue_table.signal(device->queue, &flights->values[flight]);
+    status = iso_device_signal(device, &flights->values[flight]);
   if (status != ISO_OK)
     return end_flights(executor, status);
   flights->count++;
@@ -431,8 +430,7 @@ bool iso_executor_is_done(iso_executor *executor) {
   const executor_flights *flights = &executor->flights;
   iso_open_device *device = executor->overlapping;
   return flights->count == 0 || !device ||
-         device->queue_table.host_wait(device->queue, flights->values[flights->first], 0) !=
-             ISO_ERROR_LIMIT;
+         iso_device_wait(device, flights->values[flights->first], 0) != ISO_ERROR_LIMIT;
 }
 
 iso_status iso_executor_wait(iso_executor *executor) {
@@ -441,9 +439,8 @@ iso_status iso_executor_wait(iso_executor *executor) {
     return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "no step is under way");
   uint32_t flight = flights->first;
   iso_open_device *device = executor->overlapping;
-  iso_status status =
-      device ? device->queue_table.host_wait(device->queue, flights->values[flight], UINT64_MAX)
-             : iso_executor_drain(executor, ISO_OK);
+  iso_status status = device ? iso_device_wait(device, flights->values[flight], UINT64_MAX)
+                             : iso_executor_drain(executor, ISO_OK);
   if (status != ISO_OK)
     return end_flights(executor, status);
   double start = flights->start_us[flight], before = flights->end_us;
@@ -474,7 +471,7 @@ static iso_status reserve_kept(executor_kept *kept, iso_open_device *device, uin
   kept->capacity = 0;
   ISO_TRY(
       iso_executor_alloc(device, ISO_MEMORY_STAGING, bytes, "rows for the host", &kept->staging));
-  ISO_TRY(device->memory.map(device->device, kept->staging, &kept->address));
+  ISO_TRY(iso_device_address(device, kept->staging, &kept->address));
   kept->capacity = bytes;
   return ISO_OK;
 }
@@ -492,8 +489,8 @@ static iso_status copy_kept(iso_executor *executor, iso_value value, const int32
     for (n = 1; i + n < n_rows && rows[i + n] == rows[i] + (int32_t)n;)
       n++;
     uint64_t from = executor->plan->value_operand[value].offset + (uint64_t)rows[i] * row_bytes;
-    ISO_TRY(device->open->queue_table.copy(device->open->queue, kept->staging, i * row_bytes,
-                                           device->arena, from, n * row_bytes));
+    ISO_TRY(iso_device_copy(device->open, kept->staging, i * row_bytes, device->arena, from,
+                            n * row_bytes));
   }
   return ISO_OK;
 }
@@ -515,7 +512,7 @@ iso_status iso_executor_keep_rows(iso_executor *executor, iso_value value, const
   iso_status status = copy_kept(executor, value, rows, n_rows, kept);
   iso_open_device *device = executor->overlapping;
   if (status == ISO_OK && device)
-    status = device->queue_table.signal(device->queue, &flights->values[flight]);
+    status = iso_device_signal(device, &flights->values[flight]);
   return status == ISO_OK ? ISO_OK : end_flights(executor, status);
 }
 

@@ -1,4 +1,5 @@
 /* Weights: taken over from another executor, used in place, copied, or packed. */
+#include "core/backend_call.h"
 #include "core/defaults.h"
 #include "core/device.h"
 #include "core/executor.h"
@@ -48,13 +49,13 @@ static iso_host_weight describe(const iso_value_info *value, uint64_t bytes) {
   return weight;
 }
 
-static iso_status packed_bytes(const iso_plan_weight *weight, const iso_open_device *device,
+static iso_status packed_bytes(const iso_plan_weight *weight, iso_open_device *device,
                                const iso_value_info *value, uint64_t *out_bytes) {
   ISO_TRY(dense_bytes(value, out_bytes));
   if (!weight->packer)
     return ISO_OK;
   iso_host_weight host = describe(value, *out_bytes);
-  return iso_fail_context(weight->packer->packed_bytes(device->device, &host, out_bytes),
+  return iso_fail_context(iso_device_packed_bytes(device, weight->packer, &host, out_bytes),
                           "%s in the layout of %s", value->name, weight->packer->name);
 }
 
@@ -102,10 +103,10 @@ static iso_status copy_in(iso_executor *executor, uint32_t index, const iso_host
 
 static iso_status pack(executor_device *device, const iso_kernel *packer,
                        const iso_host_weight *host, executor_weight *weight) {
-  ISO_TRY(packer->packed_bytes(device->open->device, host, &weight->bytes));
+  ISO_TRY(iso_device_packed_bytes(device->open, packer, host, &weight->bytes));
   ISO_TRY(iso_executor_alloc(device->open, ISO_MEMORY_DEVICE, weight->bytes, "a packed weight",
                              &weight->buffer));
-  iso_status status = packer->pack(device->open->queue, host, weight->buffer, 0);
+  iso_status status = iso_device_pack(device->open, packer, host, weight->buffer, 0);
   return iso_device_settle(device->open, status); /* the host bytes may go after this */
 }
 

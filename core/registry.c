@@ -1,5 +1,6 @@
 /* The set of backends: linked in, found in folders, loaded by path. */
 #include "core/registry.h"
+#include "core/backend_call.h"
 #include "core/file.h"
 #include "core/log.h"
 #include "core/printer.h"
@@ -257,13 +258,21 @@ iso_status iso_registry_find(iso_registry *registry, const char *name,
                   name, *known ? known : "none");
 }
 
+static iso_status call_enumerate(const iso_loaded_backend *backend, uint32_t capacity,
+                                 iso_device_info *infos, uint32_t *count, char *reason) {
+  const char *name = backend->backend.name;
+  iso_status status = ISO_BACKEND_CALL(name, "driver.enumerate",
+                                       backend->driver.enumerate(capacity, infos, count, reason));
+  return iso_fail_context(status, "%s cannot list its devices", name);
+}
+
 iso_status iso_backend_enumerate(const iso_loaded_backend *backend, iso_device_info **out_infos,
                                  uint32_t *out_count, char *out_reason) {
   *out_infos = NULL;
   *out_count = 0;
   out_reason[0] = 0;
   uint32_t count = 0;
-  ISO_TRY(backend->driver.enumerate(0, NULL, &count, out_reason));
+  ISO_TRY(call_enumerate(backend, 0, NULL, &count, out_reason));
   if (count == 0)
     return ISO_OK;
   uint32_t capacity = count < MAX_LISTED_DEVICES ? count : MAX_LISTED_DEVICES;
@@ -272,7 +281,7 @@ iso_status iso_backend_enumerate(const iso_loaded_backend *backend, iso_device_i
   iso_device_info *infos = calloc(capacity, sizeof *infos);
   iso_status status =
       raw && infos
-          ? backend->driver.enumerate(capacity, (iso_device_info *)(void *)raw, &count, out_reason)
+          ? call_enumerate(backend, capacity, (iso_device_info *)(void *)raw, &count, out_reason)
           : iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no host memory to list devices");
   count = count < capacity ? count : capacity;
   uint32_t stride;

@@ -1,4 +1,4 @@
-#include <isomer/status.h>
+#include "core/status.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -7,6 +7,7 @@ enum { MESSAGE_BYTES = 1024 };
 
 static _Thread_local char message[MESSAGE_BYTES];
 static _Thread_local char place[128];
+static _Thread_local uint64_t count;
 
 iso_status iso_fail_at(iso_status code, const char *file, int line, const char *format, ...) {
   /* Formatted aside: an argument may be the stored message itself. */
@@ -16,6 +17,7 @@ iso_status iso_fail_at(iso_status code, const char *file, int line, const char *
   vsnprintf(text, sizeof text, format, arguments);
   va_end(arguments);
   memcpy(message, text, sizeof message);
+  count++;
   const char *slash = strrchr(file, '/');
   snprintf(place, sizeof place, "%s:%d", slash ? slash + 1 : file, line);
   return code;
@@ -35,6 +37,7 @@ iso_status iso_fail_context(iso_status code, const char *format, ...) {
   return code;
 }
 
+uint64_t iso_status_count(void) { return count; }
 const char *iso_status_message(void) { return message; }
 const char *iso_status_place(void) { return place; }
 

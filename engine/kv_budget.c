@@ -1,4 +1,5 @@
 #include "engine/kv_budget.h"
+#include "core/backend_call.h"
 
 #include "models/adapter.h"
 #include "models/model.h"
@@ -21,7 +22,7 @@ iso_status iso_kv_page_bytes(const iso_model *model, const iso_runtime_options *
 static iso_status bytes_left(const iso_model *model, const iso_runtime_options *options,
                              const iso_open_device *device, double layer_share, double *out_bytes) {
   uint64_t free_bytes;
-  ISO_TRY(device->memory.bytes_free(device->device, &free_bytes));
+  ISO_TRY(iso_device_bytes_free(device, &free_bytes));
   double weights = (double)iso_model_weight_bytes(model) +
                    (double)iso_adapters_bytes(options->adapters, options->n_adapters);
   *out_bytes = (double)free_bytes - weights * layer_share;

@@ -1,4 +1,5 @@
 #include "engine/kv_pages.h"
+#include "core/backend_call.h"
 
 #include <stdlib.h>
 
@@ -32,9 +33,9 @@ void iso_kv_pages_destroy(iso_kv_pages *pages) {
 iso_status iso_kv_pages_copy(const iso_kv_pages *pages, int32_t source, int32_t target) {
   for (uint32_t i = 0; i < pages->n_states; i++) {
     const kv_state *state = &pages->states[i];
-    ISO_TRY(state->device->queue_table.copy(
-        state->device->queue, state->buffer, (uint64_t)target * state->page_bytes, state->buffer,
-        (uint64_t)source * state->page_bytes, state->page_bytes));
+    ISO_TRY(iso_device_copy(state->device, state->buffer, (uint64_t)target * state->page_bytes,
+                            state->buffer, (uint64_t)source * state->page_bytes,
+                            state->page_bytes));
   }
   return ISO_OK;
 }

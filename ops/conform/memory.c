@@ -1,4 +1,6 @@
 /* Memory, copies, fills and the timeline of a device, at sizes and offsets that are not round. */
+#include "core/backend_call.h"
+#include "core/device.h"
 #include "ops/conform/conform.h"
 #include <inttypes.h>
 #include <stdlib.h>
@@ -14,12 +16,6 @@ static uint8_t pattern(uint64_t i, uint32_t which) {
 static void fill_pattern(uint8_t *bytes, uint64_t n, uint32_t which) {
   for (uint64_t i = 0; i < n; i++)
     bytes[i] = pattern(i, which);
-}
-
-static iso_status drain(iso_open_device *device) {
-  uint64_t value;
-  ISO_TRY(device->queue_table.signal(device->queue, &value));
-  return device->queue_table.host_wait(device->queue, value, UINT64_MAX);
 }
 
 /* Compares a device buffer with what the host thinks is in it. */
@@ -48,18 +44,17 @@ enum { N_REGIONS = sizeof regions / sizeof regions[0] };
 /* `one` and `two` hold the patterns 1 and 2 on the host; `buffers` are on the device. */
 static iso_status check_regions(iso_open_device *device, iso_buffer *const *buffers, uint8_t *one,
                                 uint8_t *two) {
-  const iso_queue_table *table = &device->queue_table;
   ISO_TRY(iso_device_upload(device, buffers[0], 0, one, SMALL_BYTES));
   ISO_TRY(iso_device_upload(device, buffers[1], 0, two, SMALL_BYTES));
   ISO_TRY(expect(device, buffers[0], one, "an upload"));
   for (uint32_t i = 0; i < N_REGIONS; i++) {
     uint64_t target = regions[i].target, source = regions[i].source, bytes = regions[i].bytes;
-    ISO_TRY(table->copy(device->queue, buffers[0], target, buffers[1], source, bytes));
-    ISO_TRY(drain(device));
+    ISO_TRY(iso_device_copy(device, buffers[0], target, buffers[1], source, bytes));
+    ISO_TRY(iso_device_drain(device));
     memcpy(one + target, two + source, (size_t)bytes);
     ISO_TRY(expect(device, buffers[0], one, "a copy"));
-    ISO_TRY(table->fill(device->queue, buffers[0], target, bytes, (uint8_t)(200 + i)));
-    ISO_TRY(drain(device));
+    ISO_TRY(iso_device_fill(device, buffers[0], target, bytes, (uint8_t)(200 + i)));
+    ISO_TRY(iso_device_drain(device));
     memset(one + target, (int)(200 + i), (size_t)bytes);
     ISO_TRY(expect(device, buffers[0], one, "a fill"));
     fill_pattern(one + target, bytes, i);
@@ -72,13 +67,12 @@ static iso_status check_regions(iso_open_device *device, iso_buffer *const *buff
 /* Two copies in a row, the second of what the first brought: the queue keeps order. */
 static iso_status check_order(iso_open_device *device, iso_buffer *const *buffers, uint8_t *one,
                               const uint8_t *two) {
-  const iso_queue_table *table = &device->queue_table;
   for (int i = 0; i < 20; i++) {
-    ISO_TRY(table->copy(device->queue, buffers[2], 0, buffers[1], 0, SMALL_BYTES));
-    ISO_TRY(table->copy(device->queue, buffers[0], 0, buffers[2], 0, SMALL_BYTES));
-    ISO_TRY(table->fill(device->queue, buffers[2], 0, SMALL_BYTES, 0));
+    ISO_TRY(iso_device_copy(device, buffers[2], 0, buffers[1], 0, SMALL_BYTES));
+    ISO_TRY(iso_device_copy(device, buffers[0], 0, buffers[2], 0, SMALL_BYTES));
+    ISO_TRY(iso_device_fill(device, buffers[2], 0, SMALL_BYTES, 0));
   }
-  ISO_TRY(drain(device));
+  ISO_TRY(iso_device_drain(device));
   memcpy(one, two, SMALL_BYTES);
   return expect(device, buffers[0], one, "copies in a row");
 }
@@ -86,21 +80,21 @@ static iso_status check_order(iso_open_device *device, iso_buffer *const *buffer
 static iso_status check_timeline(iso_open_device *device) {
   uint64_t last = 0, value;
   for (int i = 0; i < 10; i++) {
-    ISO_TRY(device->queue_table.signal(device->queue, &value));
+    ISO_TRY(iso_device_signal(device, &value));
     if (value <= last)
       return iso_fail(ISO_ERROR_DEVICE, "the timeline goes from %" PRIu64 " to %" PRIu64, last,
                       value);
     last = value;
   }
-  ISO_TRY(device->queue_table.host_wait(device->queue, last, UINT64_MAX));
-  return device->queue_table.host_wait(device->queue, last - 3, UINT64_MAX); /* already reached */
+  ISO_TRY(iso_device_wait(device, last, UINT64_MAX));
+  return iso_device_wait(device, last - 3, UINT64_MAX); /* already reached */
 }
 
 /* More than any device has: refused with a sentence, and the device goes on. */
 static iso_status check_refusal(iso_open_device *device) {
   iso_buffer *buffer;
   uint64_t bytes = UINT64_C(1) << 60;
-  iso_status status = device->memory.alloc(device->device, ISO_MEMORY_DEVICE, bytes, &buffer);
+  iso_status status = iso_device_alloc(device, ISO_MEMORY_DEVICE, bytes, &buffer);
   if (status == ISO_ERROR_OUT_OF_MEMORY)
     return ISO_OK;
   if (status == ISO_OK)
@@ -113,9 +107,9 @@ static iso_status check_small(iso_open_device *device, iso_buffer **buffers, uin
                               uint8_t *two) {
   static const iso_memory_kind kinds[] = {ISO_MEMORY_DEVICE, ISO_MEMORY_DEVICE, ISO_MEMORY_STAGING};
   for (int i = 0; i < 3; i++)
-    ISO_TRY(device->memory.alloc(device->device, kinds[i], SMALL_BYTES, &buffers[i]));
+    ISO_TRY(iso_device_alloc(device, kinds[i], SMALL_BYTES, &buffers[i]));
   void *address = NULL;
-  ISO_TRY(device->memory.map(device->device, buffers[2], &address));
+  ISO_TRY(iso_device_address(device, buffers[2], &address));
   if ((uintptr_t)address % device->info.alignment_bytes != 0)
     return iso_fail(ISO_ERROR_DEVICE, "a mapped buffer starts at %p, not at a multiple of %u",
                     address, device->info.alignment_bytes);
@@ -144,9 +138,9 @@ static iso_status check_places(iso_open_device *device, iso_buffer *buffer) {
                       places[i]);
   }
   /* A copy and a fill that end at the last byte, past 2^32. */
-  ISO_TRY(device->queue_table.copy(device->queue, buffer, places[2], buffer, 0, BYTES));
-  ISO_TRY(device->queue_table.fill(device->queue, buffer, UINT64_C(1) << 32, 1, 77));
-  ISO_TRY(drain(device));
+  ISO_TRY(iso_device_copy(device, buffer, places[2], buffer, 0, BYTES));
+  ISO_TRY(iso_device_fill(device, buffer, UINT64_C(1) << 32, 1, 77));
+  ISO_TRY(iso_device_drain(device));
   fill_pattern(wanted, BYTES, 0);
   wanted[BYTES - 1] = 77;
   ISO_TRY(iso_device_download(device, buffer, places[2], got, BYTES));
@@ -158,7 +152,7 @@ static iso_status check_places(iso_open_device *device, iso_buffer *buffer) {
 iso_status iso_conform_large_memory(iso_open_device *device) {
   const uint64_t bytes = (UINT64_C(1) << 32) + 1;
   iso_buffer *buffer;
-  ISO_TRY(device->memory.alloc(device->device, ISO_MEMORY_DEVICE, bytes, &buffer));
+  ISO_TRY(iso_device_alloc(device, ISO_MEMORY_DEVICE, bytes, &buffer));
   iso_status status = check_places(device, buffer);
   device->memory.free(device->device, buffer);
   return status;

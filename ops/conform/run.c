@@ -1,4 +1,6 @@
 /* Runs cases on a device, each operand in a buffer of its own between guards. */
+#include "core/backend_call.h"
+#include "core/device.h"
 #include "core/kernel_select.h"
 #include "ops/conform/case.h"
 #include <isomer/plan.h>
@@ -50,7 +52,7 @@ static iso_status place(iso_open_device *device, const uint8_t *content, uint64_
     memcpy(out->image + guard, content, (size_t)bytes);
   else
     memset(out->image + guard, 0xFF, (size_t)bytes);
-  ISO_TRY(device->memory.alloc(device->device, ISO_MEMORY_DEVICE, out->total, &out->buffer));
+  ISO_TRY(iso_device_alloc(device, ISO_MEMORY_DEVICE, out->total, &out->buffer));
   return iso_device_upload(device, out->buffer, 0, out->image, out->total);
 }
 
@@ -64,12 +66,6 @@ static void unplace(iso_open_device *device, placed *place) {
 static void point(iso_tensor *tensor, const placed *place) {
   tensor->buffer = place->buffer;
   tensor->offset = place->offset;
-}
-
-static iso_status drain(iso_open_device *device) {
-  uint64_t value;
-  ISO_TRY(device->queue_table.signal(device->queue, &value));
-  return device->queue_table.host_wait(device->queue, value, UINT64_MAX);
 }
 
 /* Packs a weight, from an odd address, and keeps what the device made of it as its image. */
@@ -89,15 +85,15 @@ static iso_status place_packed(run *r, uint32_t input) {
   memcpy(weight.dims, tensor->dims, sizeof weight.dims);
   placed *target = &r->inputs[input];
   iso_status status =
-      kernel->pack ? kernel->packed_bytes(r->device->device, &weight, &packed_bytes)
+      kernel->pack ? iso_device_packed_bytes(r->device, kernel, &weight, &packed_bytes)
                    : iso_fail(ISO_ERROR_UNSUPPORTED, "%s has a layout but no pack", kernel->name);
   if (status == ISO_OK)
     status = place(r->device, NULL, packed_bytes, target);
   if (status == ISO_OK)
-    status = kernel->pack(r->device->queue, &weight, target->buffer, target->offset);
+    status = iso_device_pack(r->device, kernel, &weight, target->buffer, target->offset);
   free(copy);
   ISO_TRY(status);
-  ISO_TRY(drain(r->device));
+  ISO_TRY(iso_device_drain(r->device));
   uint64_t end = target->offset + target->bytes;
   uint8_t guard[GUARD_BYTES];
   ISO_TRY(iso_device_download(r->device, target->buffer, end, guard, sizeof guard));
@@ -219,13 +215,12 @@ static iso_status check_all(const run *r) {
  * --------------------------------------------------------------------------------------- */
 
 static iso_status launch(const run *r) {
-  ISO_TRY(r->kernel->launch(r->device->queue, &r->arguments));
-  return drain(r->device);
+  ISO_TRY(iso_device_launch(r->device, r->kernel, &r->arguments));
+  return iso_device_drain(r->device);
 }
 
 /* Puts back what the op wrote over, and runs it again from a recording. */
 static iso_status replay(const run *r) {
-  const iso_queue_table *table = &r->device->queue_table;
   const placed *written[ISO_MAX_INPUTS + ISO_MAX_OUTPUTS];
   uint32_t n_written = 0;
   for (uint32_t i = 0; i < ISO_MAX_INPUTS; i++)
@@ -238,16 +233,16 @@ static iso_status replay(const run *r) {
     ISO_TRY(
         iso_device_upload(r->device, written[i]->buffer, 0, written[i]->image, written[i]->total));
   void *recording = NULL;
-  ISO_TRY(table->record_begin(r->device->queue));
-  iso_status launched = r->kernel->launch(r->device->queue, &r->arguments);
-  iso_status ended = table->record_end(r->device->queue, &recording);
+  ISO_TRY(iso_device_record_begin(r->device));
+  iso_status launched = iso_device_launch(r->device, r->kernel, &r->arguments);
+  iso_status ended = iso_device_record_end(r->device, &recording);
   iso_status status = launched != ISO_OK ? launched : ended;
   if (status == ISO_OK)
-    status = table->replay(r->device->queue, recording);
+    status = iso_device_replay(r->device, recording);
   if (status == ISO_OK)
-    status = drain(r->device);
+    status = iso_device_drain(r->device);
   if (ended == ISO_OK)
-    table->recording_destroy(r->device->queue, recording);
+    r->device->queue_table.recording_destroy(r->device->queue, recording);
   return status;
 }
 
@@ -261,8 +256,8 @@ static double now_us(void) {
 static iso_status timed_launches(const run *r, int n, double *out_us) {
   double start = now_us();
   for (int i = 0; i < n; i++)
-    ISO_TRY(r->kernel->launch(r->device->queue, &r->arguments));
-  ISO_TRY(drain(r->device));
+    ISO_TRY(iso_device_launch(r->device, r->kernel, &r->arguments));
+  ISO_TRY(iso_device_drain(r->device));
   *out_us = (now_us() - start) / n;
   return ISO_OK;
 }

@@ -10,8 +10,12 @@
  *   broken         a device that does not open
  *   name           a name that cannot be one
  *   table.slot     without that slot ("queue.wait"), or without that table ("queue")
- *   kernel.slot    a kernel without that slot */
+ *   kernel.slot    a kernel without that slot
+ *   mute.slot      that slot ("table.slot", or "launch") fails without a sentence
+ *   odd.slot       and with a status that is none
+ *   empty.slot     that slot says that it went well, and gives nothing */
 #include <isomer/backend.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,6 +35,29 @@ static bool is_misfit(const char *word) {
   const char *misfit = getenv("ISOMER_MISFIT");
   return misfit && strcmp(misfit, word) == 0;
 }
+
+static bool falls_short(const char *slot, iso_status *out_status) {
+  static const struct {
+    const char *way;
+    iso_status status;
+  } ways[] = {{"mute", ISO_ERROR_DEVICE}, {"odd", (iso_status)99}, {"empty", ISO_OK}};
+  char word[64];
+  for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+    snprintf(word, sizeof word, "%s.%s", ways[i].way, slot);
+    *out_status = ways[i].status;
+    if (is_misfit(word))
+      return true;
+  }
+  return false;
+}
+
+/* Leaves the slot before it has done anything. */
+#define MAY_FALL_SHORT(slot)                                                                       \
+  do {                                                                                             \
+    iso_status short_status_;                                                                      \
+    if (falls_short(slot, &short_status_))                                                         \
+      return short_status_;                                                                        \
+  } while (0)
 
 /* ---- What newer versions look like: more at the end of every struct ------------------------ */
 
@@ -83,6 +110,7 @@ static void describe(void *out_info, uint32_t index) {
 
 static iso_status enumerate(uint32_t capacity, iso_device_info *out_infos, uint32_t *out_count,
                             char *out_reason) {
+  MAY_FALL_SHORT("driver.enumerate");
   strcpy(out_reason, is_misfit("absent") ? "the driver library is missing" : "");
   *out_count = is_misfit("absent") ? 0 : 2;
   size_t stride = is_misfit("newer") ? sizeof(newer_info) : sizeof(iso_device_info);
@@ -94,6 +122,7 @@ static iso_status enumerate(uint32_t capacity, iso_device_info *out_infos, uint3
 static iso_status open_device(uint32_t index, const iso_device_options *options,
                               iso_device **out_device) {
   (void)index, (void)options;
+  MAY_FALL_SHORT("driver.open");
   if (is_misfit("broken"))
     return iso_backend_fail(host, ISO_ERROR_DEVICE, "the device is on fire");
   *out_device = calloc(1, sizeof **out_device);
@@ -102,6 +131,7 @@ static iso_status open_device(uint32_t index, const iso_device_options *options,
 
 static iso_status info_of(const iso_device *device, iso_device_info *out_info) {
   (void)device;
+  MAY_FALL_SHORT("device.info");
   describe(out_info, 0);
   return ISO_OK;
 }
@@ -113,6 +143,7 @@ static void close_device(iso_device *device) { free(device); }
 static iso_status allocate(iso_device *device, iso_memory_kind kind, uint64_t bytes,
                            iso_buffer **out_buffer) {
   (void)device, (void)kind;
+  MAY_FALL_SHORT("memory.alloc");
   iso_buffer *buffer = calloc(1, sizeof *buffer);
   char *data = calloc(1, bytes);
   if (!buffer || !data) {
@@ -133,6 +164,7 @@ static void release(iso_device *device, iso_buffer *buffer) {
 
 static iso_status map(iso_device *device, iso_buffer *buffer, void **out_address) {
   (void)device;
+  MAY_FALL_SHORT("memory.map");
   *out_address = buffer->data;
   return ISO_OK;
 }
@@ -145,6 +177,7 @@ static iso_status import(iso_device *device, const void *address, uint64_t bytes
 
 static iso_status bytes_free(iso_device *device, uint64_t *out_bytes) {
   (void)device;
+  MAY_FALL_SHORT("memory.bytes_free");
   *out_bytes = 1 << 19;
   return ISO_OK;
 }
@@ -153,6 +186,7 @@ static iso_status bytes_free(iso_device *device, uint64_t *out_bytes) {
 
 static iso_status create_queue(iso_device *device, iso_queue **out_queue) {
   (void)device;
+  MAY_FALL_SHORT("queue.create");
   *out_queue = calloc(1, sizeof **out_queue);
   return *out_queue ? ISO_OK : ISO_ERROR_OUT_OF_MEMORY;
 }
@@ -174,12 +208,14 @@ static iso_status fill(iso_queue *queue, iso_buffer *target, uint64_t offset, ui
 }
 
 static iso_status signal_value(iso_queue *queue, uint64_t *out_value) {
+  MAY_FALL_SHORT("queue.signal");
   *out_value = ++queue->signalled;
   return ISO_OK;
 }
 
 static iso_status host_wait(iso_queue *queue, uint64_t value, uint64_t timeout_us) {
   (void)timeout_us;
+  MAY_FALL_SHORT("queue.host_wait");
   return value <= queue->signalled
              ? ISO_OK
              : iso_backend_fail(host, ISO_ERROR_INTERNAL, "a wait for what nobody signalled");
@@ -209,6 +245,7 @@ static void recording_destroy(iso_queue *queue, void *recording) { (void)queue, 
 
 static iso_status launch_add(iso_queue *queue, const iso_op_arguments *arguments) {
   (void)queue;
+  MAY_FALL_SHORT("launch");
   const iso_tensor *a = &arguments->inputs[0], *b = &arguments->inputs[1],
                    *y = &arguments->outputs[0];
   for (int64_t i = 0; i < y->dims[0] * y->dims[1]; i++)

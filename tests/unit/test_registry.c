@@ -31,11 +31,8 @@ static void assert_says(const char *words) {
     fail_msg("\"%s\" does not say \"%s\"", iso_status_message(), words);
 }
 
-/* Opens the misfit's device and adds two rows with it. */
-static void assert_adds(iso_registry *registry) {
-  iso_open_device *device;
-  if (iso_device_open(registry, "misfit:1", NULL, &device) != ISO_OK)
-    fail_msg("%s", iso_status_message());
+/* Adds two rows on a device. */
+static iso_status add_rows(iso_open_device *device, float out_sums[6]) {
   iso_graph *g;
   assert_int_equal(iso_graph_create(&g), ISO_OK);
   iso_shape shape = {2, {iso_dim_symbol(ISO_SYMBOL_TOKENS, 4), iso_dim_constant(3)}};
@@ -50,17 +47,30 @@ static void assert_adds(iso_registry *registry) {
   iso_plan *plan;
   assert_int_equal(iso_plan_create(g, &options, &plan), ISO_OK);
   iso_weight_provider none = {0};
-  iso_executor *executor;
-  if (iso_executor_create(plan, &device, &none, NULL, &executor) != ISO_OK)
-    fail_msg("%s", iso_status_message());
-  for (int i = 0; i < 6; i++) {
+  iso_executor *executor = NULL;
+  iso_status status = iso_executor_create(plan, &device, &none, NULL, &executor);
+  for (int i = 0; i < 6 && status == ISO_OK; i++) {
     ((float *)iso_executor_input(executor, a))[i] = (float)i;
     ((float *)iso_executor_input(executor, b))[i] = 10.0f;
   }
   iso_bindings two = {{0, 2, 0, 0}};
-  assert_int_equal(iso_executor_run(executor, &two), ISO_OK);
+  if (status == ISO_OK)
+    status = iso_executor_run(executor, &two);
+  if (status == ISO_OK)
+    status = iso_executor_read(executor, y, out_sums, 6 * sizeof *out_sums);
+  iso_executor_destroy(executor);
+  iso_plan_destroy(plan);
+  iso_graph_destroy(g);
+  return status;
+}
+
+/* Opens the misfit's device and adds two rows with it. */
+static void assert_adds(iso_registry *registry) {
+  iso_open_device *device;
   float sums[6];
-  assert_int_equal(iso_executor_read(executor, y, sums, sizeof sums), ISO_OK);
+  if (iso_device_open(registry, "misfit:1", NULL, &device) != ISO_OK ||
+      add_rows(device, sums) != ISO_OK)
+    fail_msg("%s", iso_status_message());
   for (int i = 0; i < 6; i++)
     assert_true(sums[i] == (float)i + 10.0f);
   uint64_t bytes;
@@ -69,9 +79,6 @@ static void assert_adds(iso_registry *registry) {
   uint64_t value;
   assert_int_equal(device->queue_table.signal(device->queue, &value), ISO_OK);
   assert_int_equal(device->queue_table.wait(device->queue, device->queue, value), ISO_OK);
-  iso_executor_destroy(executor);
-  iso_plan_destroy(plan);
-  iso_graph_destroy(g);
   iso_device_close(device);
 }
 
@@ -183,6 +190,43 @@ static void test_required_slots(void **state) {
   assert_refused("kernel.pack", "kernel add.misfit: pack is missing");
   assert_refused("kernel.packed_bytes", "kernel add.misfit: packed_bytes is missing");
   assert_refused("name", "name must be");
+}
+
+/* A slot that breaks its promise is named, and nothing else's sentence shown for it. */
+static void test_careless_slots(void **state) {
+  (void)state;
+  static const char *const slots[] = {
+      "driver.enumerate", "driver.open", "device.info",  "memory.alloc",    "memory.bytes_free",
+      "queue.create",     "memory.map",  "queue.signal", "queue.host_wait", "launch"};
+  static const struct {
+    const char *way, *words;
+    const char *only; /* the slots that give something, NULL: any */
+  } ways[] = {
+      {"mute", "failed with status 8 (device error), and the backend gives no reason", NULL},
+      {"odd", "failed with status 99 (unknown), and the backend gives no reason", NULL},
+      {"empty", "says that it went well, and gave nothing",
+       "driver.open memory.alloc queue.create memory.map"}};
+  for (size_t w = 0; w < sizeof ways / sizeof *ways; w++)
+    for (size_t i = 0; i < sizeof slots / sizeof *slots; i++) {
+      if (ways[w].only && !strstr(ways[w].only, slots[i]))
+        continue;
+      char misfit[64], words[160];
+      snprintf(misfit, sizeof misfit, "%s.%s", ways[w].way, slots[i]);
+      snprintf(words, sizeof words, "misfit%s: %s %s", i ? ":1" : "",
+               strcmp(slots[i], "launch") == 0 ? "add.misfit" : slots[i], ways[w].words);
+      iso_registry *registry = new_registry();
+      assert_int_equal(load_misfit(registry, misfit), ISO_OK);
+      (void)iso_fail(ISO_ERROR_IO, "an older failure");
+      iso_open_device *device = NULL;
+      float sums[6];
+      iso_status status = iso_device_open(registry, "misfit:1", NULL, &device);
+      if (status == ISO_OK)
+        status = add_rows(device, sums);
+      assert_int_equal(status, ISO_ERROR_DEVICE);
+      assert_says(words);
+      iso_device_close(device);
+      iso_registry_destroy(registry);
+    }
 }
 
 static void test_refusing_backends(void **state) {
@@ -403,6 +447,7 @@ int main(void) {
       cmocka_unit_test(test_other_major),
       cmocka_unit_test(test_optional_slots),
       cmocka_unit_test(test_required_slots),
+      cmocka_unit_test(test_careless_slots),
       cmocka_unit_test(test_refusing_backends),
       cmocka_unit_test(test_absent_devices),
       cmocka_unit_test(test_search_path),
