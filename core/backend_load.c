@@ -16,6 +16,13 @@ void iso_abi_copy(void *target, uint32_t target_bytes, const void *source) {
   memcpy(target, &target_bytes, sizeof target_bytes);
 }
 
+void iso_abi_copy_info(iso_device_info *target, const void *source) {
+  iso_abi_copy(target, sizeof *target, source);
+  target->name[sizeof target->name - 1] = 0;
+  target->id[sizeof target->id - 1] = 0;
+  target->detail[sizeof target->detail - 1] = 0;
+}
+
 typedef void (*slot)(void);
 
 static const struct {
@@ -78,7 +85,25 @@ static iso_status check_kernel(const iso_kernel *kernel, uint32_t index) {
   if (!kernel->pack != !kernel->packed_bytes)
     return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "kernel %s: %s is missing, its other half is there",
                     kernel->name, kernel->pack ? "packed_bytes" : "pack");
+  if (kernel->pack && kernel->layout == ISO_LAYOUT_PLAIN)
+    return iso_fail(ISO_ERROR_INVALID_ARGUMENT,
+                    "kernel %s packs into layout 0, which is the plain one: give it a number of "
+                    "its own",
+                    kernel->name);
   return ISO_OK;
+}
+
+/* One record of a layout that packs is enough for all of its op. */
+static iso_status check_packer(const iso_kernel *kernels, uint32_t count,
+                               const iso_kernel *asking) {
+  if (asking->layout == ISO_LAYOUT_PLAIN)
+    return ISO_OK;
+  for (uint32_t i = 0; i < count; i++)
+    if (kernels[i].op == asking->op && kernels[i].layout == asking->layout && kernels[i].pack)
+      return ISO_OK;
+  return iso_fail(ISO_ERROR_INVALID_ARGUMENT,
+                  "kernel %s wants its weight in layout %u, which no record of its op packs",
+                  asking->name, asking->layout);
 }
 
 static iso_status copy_kernels(iso_loaded_backend *loaded) {
@@ -94,12 +119,21 @@ static iso_status copy_kernels(iso_loaded_backend *loaded) {
                     backend->kernel_count);
   for (uint32_t i = 0; i < backend->kernel_count; i++) {
     iso_kernel *kernel = &loaded->kernels[kept];
+    uint32_t size;
+    memcpy(&size, source + (size_t)i * stride, sizeof size);
+    if (size > stride)
+      return iso_fail(ISO_ERROR_INVALID_ARGUMENT,
+                      "kernel %u has %u bytes, and the next one begins after %u: kernel_stride "
+                      "is the size of the record",
+                      i, size, stride);
     iso_abi_copy(kernel, sizeof *kernel, source + (size_t)i * stride);
     if ((unsigned)kernel->op >= ISO_OP_COUNT)
       continue; /* an op of a newer version */
     ISO_TRY(check_kernel(kernel, i));
     kept++;
   }
+  for (uint32_t i = 0; i < kept; i++)
+    ISO_TRY(check_packer(loaded->kernels, kept, &loaded->kernels[i]));
   backend->kernels = loaded->kernels;
   backend->kernel_count = kept;
   backend->kernel_stride = sizeof *loaded->kernels;

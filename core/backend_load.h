@@ -38,5 +38,7 @@ void iso_backend_unload(iso_loaded_backend *backend);
 /* Copies a size-prefixed struct: the smaller of both sizes, the rest zero, the size set to
  * `target_bytes`. */
 void iso_abi_copy(void *target, uint32_t target_bytes, const void *source);
+/* The same of a device's facts, whose texts end where a backend has filled them to the brim. */
+void iso_abi_copy_info(iso_device_info *target, const void *source);
 
 #endif

@@ -119,7 +119,7 @@ static iso_status read_info(iso_open_device *open) {
   } raw = {.info = {.size = sizeof raw.info}};
   ISO_TRY(ISO_BACKEND_CALL(open->spec, "device.info",
                            open->device_table.info(open->device, &raw.info)));
-  iso_abi_copy(&open->info, sizeof open->info, &raw);
+  iso_abi_copy_info(&open->info, &raw);
   uint32_t alignment = open->info.alignment_bytes ? open->info.alignment_bytes : 1;
   if (alignment & (alignment - 1))
     return iso_fail(ISO_ERROR_DEVICE, "an alignment of %u bytes is not a power of two", alignment);

@@ -263,6 +263,7 @@ static iso_status call_enumerate(const iso_loaded_backend *backend, uint32_t cap
   const char *name = backend->backend.name;
   iso_status status = ISO_BACKEND_CALL(name, "driver.enumerate",
                                        backend->driver.enumerate(capacity, infos, count, reason));
+  reason[REASON_BYTES - 1] = 0;
   return iso_fail_context(status, "%s cannot list its devices", name);
 }
 
@@ -291,7 +292,7 @@ iso_status iso_backend_enumerate(const iso_loaded_backend *backend, iso_device_i
       status = iso_fail(ISO_ERROR_DEVICE, "%s describes devices in %u bytes", backend->backend.name,
                         stride);
     for (uint32_t i = 0; i < count && status == ISO_OK; i++)
-      iso_abi_copy(&infos[i], sizeof infos[i], raw + (size_t)i * stride);
+      iso_abi_copy_info(&infos[i], raw + (size_t)i * stride);
   }
   free(raw);
   if (status != ISO_OK) {

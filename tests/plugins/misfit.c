@@ -11,6 +11,10 @@
  *   name           a name that cannot be one
  *   table.slot     without that slot ("queue.wait"), or without that table ("queue")
  *   kernel.slot    a kernel without that slot
+ *   kernel.plain   a kernel that packs weights into the plain layout
+ *   kernel.layout  a kernel of a layout that nobody packs
+ *   kernel.size    kernels that are larger than the stride of their array
+ *   brim           texts that fill their place, without an end
  *   mute.slot      that slot ("table.slot", or "launch") fails without a sentence
  *   odd.slot       and with a status that is none
  *   empty.slot     that slot says that it went well, and gives nothing */
@@ -104,6 +108,11 @@ static void describe(void *out_info, uint32_t index) {
                                .alignment_bytes = 16,
                                .features = ISO_FEATURE_HOST_MEMORY}};
   info.known.id[7] = (char)('0' + index);
+  if (is_misfit("brim")) {
+    memset(info.known.name, 'n', sizeof info.known.name);
+    memset(info.known.id, 'i', sizeof info.known.id);
+    memset(info.known.detail, 'd', sizeof info.known.detail);
+  }
   memset(info.extra, 0xaa, sizeof info.extra);
   memcpy(out_info, &info, info.known.size);
 }
@@ -298,9 +307,13 @@ static void fill_tables(void) {
                                     .schemes = ~UINT64_C(0),
                                     .activations = ISO_SCHEME_BIT(ISO_SCHEME_F32),
                                     .rank = i,
-                                    .packed_bytes = packed_bytes,
-                                    .pack = pack,
                                     .launch = launch_add};
+  if (is_misfit("kernel.pack") || is_misfit("kernel.packed_bytes") || is_misfit("kernel.plain")) {
+    kernels[2].known.packed_bytes = packed_bytes;
+    kernels[2].known.pack = pack;
+  }
+  if (is_misfit("kernel.layout"))
+    kernels[2].known.layout = 5;
   kernels[1].known.op = (iso_op)(ISO_OP_COUNT + 7 * newer);
   backend.known = (iso_backend){.size = sizeof backend.known,
                                 .abi = ISO_ABI_VERSION,
@@ -342,6 +355,8 @@ static void fill_tables(void) {
     backend.known.abi = (ISO_ABI_MAJOR + 1) << 16;
   if (is_misfit("name"))
     backend.known.name = "Mis:fit";
+  if (is_misfit("kernel.size"))
+    backend.known.kernel_stride = sizeof(iso_kernel) - 8;
 }
 
 /* Takes away what ISOMER_MISFIT names. */

@@ -189,6 +189,10 @@ static void test_required_slots(void **state) {
   assert_refused("kernel.launch", "kernel add.misfit: launch is required");
   assert_refused("kernel.pack", "kernel add.misfit: pack is missing");
   assert_refused("kernel.packed_bytes", "kernel add.misfit: packed_bytes is missing");
+  assert_refused("kernel.plain", "kernel add.misfit packs into layout 0");
+  assert_refused("kernel.layout",
+                 "kernel add.misfit wants its weight in layout 5, which no record of its op packs");
+  assert_refused("kernel.size", "kernel_stride is the size of the record");
   assert_refused("name", "name must be");
 }
 
@@ -227,6 +231,26 @@ static void test_careless_slots(void **state) {
       iso_device_close(device);
       iso_registry_destroy(registry);
     }
+}
+
+/* Texts without an end are given one. */
+static void test_full_texts(void **state) {
+  (void)state;
+  iso_registry *registry = new_registry();
+  assert_int_equal(load_misfit(registry, "brim"), ISO_OK);
+  iso_open_device *device;
+  assert_int_equal(iso_device_open(registry, "misfit:1", NULL, &device), ISO_OK);
+  assert_int_equal(strlen(device->info.name), sizeof device->info.name - 1);
+  assert_int_equal(strlen(device->info.id), sizeof device->info.id - 1);
+  assert_int_equal(strlen(device->info.detail), sizeof device->info.detail - 1);
+  iso_device_close(device);
+  iso_device_listing *listings;
+  uint32_t count;
+  assert_int_equal(iso_registry_list(registry, &listings, &count), ISO_OK);
+  for (uint32_t i = 0; i < count; i++)
+    assert_true(strlen(listings[i].info.name) < sizeof listings[i].info.name);
+  free(listings);
+  iso_registry_destroy(registry);
 }
 
 static void test_refusing_backends(void **state) {
@@ -448,6 +472,7 @@ int main(void) {
       cmocka_unit_test(test_optional_slots),
       cmocka_unit_test(test_required_slots),
       cmocka_unit_test(test_careless_slots),
+      cmocka_unit_test(test_full_texts),
       cmocka_unit_test(test_refusing_backends),
       cmocka_unit_test(test_absent_devices),
       cmocka_unit_test(test_search_path),
