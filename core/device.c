@@ -202,6 +202,24 @@ iso_status iso_device_settle(iso_open_device *device, iso_status status) {
   return iso_fail(status, "%s", message);
 }
 
+void iso_device_revive(iso_open_device *device) {
+  if (iso_device_drain(device) == ISO_OK)
+    return;
+  iso_queue *fresh = NULL, *spent = device->queue;
+  iso_status status = ISO_BACKEND_CALL(device->spec, "queue.create",
+                                       device->queue_table.create(device->device, &fresh));
+  if (status == ISO_OK)
+    status = iso_backend_given(device->spec, "queue.create", fresh);
+  if (status != ISO_OK) {
+    iso_log(ISO_LOG_DEBUG, "%s, after a fault: %s", device->spec, iso_status_message());
+    return;
+  }
+  pthread_mutex_lock(&lock);
+  device->queue = fresh;
+  pthread_mutex_unlock(&lock);
+  device->queue_table.destroy(spent);
+}
+
 void *iso_device_map(iso_open_device *device, iso_buffer *buffer) {
   void *address;
   if (!(device->info.features & ISO_FEATURE_HOST_MEMORY) ||

@@ -16,6 +16,10 @@ ISO_MUST_CHECK iso_status iso_device_drain(iso_open_device *device);
  * read and write. Returns `status` if that is one, else what waiting returned. */
 ISO_MUST_CHECK iso_status iso_device_settle(iso_open_device *device, iso_status status);
 
+/* Gives the device a new queue where the old one is of no more use, as after a fault, which poisons
+ * its timeline. Where the device has none to give, all stays as it is. */
+void iso_device_revive(iso_open_device *device);
+
 /* Makes the staging memory that uploads and downloads of unmappable memory need, which otherwise
  * is made at the first of them. Does nothing where memory is mappable. */
 ISO_MUST_CHECK iso_status iso_device_need_staging(iso_open_device *device);

@@ -154,6 +154,8 @@ iso_status iso_conform_large_memory(iso_open_device *device) {
   iso_buffer *buffer;
   ISO_TRY(iso_device_alloc(device, ISO_MEMORY_DEVICE, bytes, &buffer));
   iso_status status = check_places(device, buffer);
+  if (status != ISO_OK)
+    iso_device_revive(device);
   device->memory.free(device->device, buffer);
   return status;
 }
@@ -165,6 +167,8 @@ iso_status iso_conform_memory(iso_open_device *device) {
                                  : iso_fail(ISO_ERROR_OUT_OF_MEMORY, "no host memory");
   free(one);
   free(two);
+  if (status != ISO_OK)
+    iso_device_revive(device);
   for (int i = 0; i < 3; i++)
     if (buffers[i])
       device->memory.free(device->device, buffers[i]);

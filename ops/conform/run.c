@@ -2,6 +2,7 @@
 #include "core/backend_call.h"
 #include "core/device.h"
 #include "core/kernel_select.h"
+#include "core/log.h"
 #include "ops/conform/case.h"
 #include <isomer/plan.h>
 #include <inttypes.h>
@@ -214,9 +215,22 @@ static iso_status check_all(const run *r) {
 /* ---- Running
  * --------------------------------------------------------------------------------------- */
 
+/* Waits for ever, as a slow device is not a wrong one, but says for what. */
+static iso_status wait_for_end(const run *r) {
+  enum { PATIENCE_S = 15 };
+  uint64_t value;
+  ISO_TRY(iso_device_signal(r->device, &value));
+  iso_status status = iso_device_wait(r->device, value, PATIENCE_S * UINT64_C(1000000));
+  if (status != ISO_ERROR_LIMIT)
+    return status;
+  iso_log(ISO_LOG_WARNING, "%s has been at work for %d s: %s", r->kernel->name, PATIENCE_S,
+          r->test->text);
+  return iso_device_wait(r->device, value, UINT64_MAX);
+}
+
 static iso_status launch(const run *r) {
   ISO_TRY(iso_device_launch(r->device, r->kernel, &r->arguments));
-  return iso_device_drain(r->device);
+  return wait_for_end(r);
 }
 
 /* Puts back what the op wrote over, and runs it again from a recording. */
@@ -317,6 +331,7 @@ static void run_record(iso_open_device *device, const iso_case *test, const iso_
   if (status != ISO_OK) {
     report->result = status == ISO_ERROR_OUT_OF_MEMORY ? ISO_CONFORM_UNSUPPORTED : ISO_CONFORM_FAIL;
     snprintf(report->detail, sizeof report->detail, "%s", iso_status_message());
+    iso_device_revive(device); /* a fault of this case is not one of the next */
   }
   for (uint32_t i = 0; i < ISO_MAX_INPUTS; i++)
     unplace(device, &r.inputs[i]);

@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <cmocka.h>
 #include "core/backend_load.h"
+#include "core/log.h"
 #include "core/registry.h"
 #include "ops/conform/conform.h"
 #include <isomer/reference.h>
@@ -171,6 +172,34 @@ static void recording_destroy(iso_queue *queue, void *recorded_arguments) {
   (void)queue, (void)recorded_arguments;
 }
 
+/* ---- A timeline: a fault poisons it, and what is slow is not done at the first look -------------
+ */
+
+static bool has_timeline, is_slow, is_poisoned;
+static int queues_made;
+
+static iso_status create_queue(iso_device *device, iso_queue **out_queue) {
+  queues_made++;
+  is_poisoned = false;
+  return iso_host_backend_query(ISO_ABI_VERSION, &iso_core_host)->queue->create(device, out_queue);
+}
+static iso_status signal_value(iso_queue *queue, uint64_t *out_value) {
+  static uint64_t last;
+  (void)queue;
+  *out_value = ++last;
+  return ISO_OK;
+}
+static iso_status host_wait(iso_queue *queue, uint64_t value, uint64_t timeout_us) {
+  (void)queue, (void)value;
+  if (is_poisoned)
+    return iso_fail(ISO_ERROR_DEVICE, "an illegal address");
+  return is_slow && timeout_us != UINT64_MAX ? iso_fail(ISO_ERROR_LIMIT, "at work") : ISO_OK;
+}
+static void faults_at_first(const iso_op_arguments *a) {
+  (void)a;
+  is_poisoned = queues_made == 1;
+}
+
 static uint64_t workspace(const iso_device *device, const iso_op_arguments *arguments) {
   (void)device, (void)arguments;
   return 1000;
@@ -208,6 +237,7 @@ static bool keep_first(void *context, const iso_conform_report *report) {
   return true;
 }
 
+/* `text` is a case, or the name of an op for all of its cases. */
 static outcome conform(const char *text, uint32_t layout, bool can_record) {
   char name[64];
   snprintf(name, sizeof name, "%.*s", (int)strcspn(text, " "), text);
@@ -229,6 +259,11 @@ static outcome conform(const char *text, uint32_t layout, bool can_record) {
     queue.replay = replay;
     queue.recording_destroy = recording_destroy;
   }
+  if (has_timeline) {
+    queue.create = create_queue;
+    queue.signal = signal_value;
+    queue.host_wait = host_wait;
+  }
   memory = backend.memory;
   backend.name = "faulty";
   backend.queue = &queue;
@@ -239,7 +274,9 @@ static outcome conform(const char *text, uint32_t layout, bool can_record) {
   assert_int_equal(iso_registry_create(&registry), ISO_OK);
   assert_int_equal(iso_registry_add(registry, &backend), ISO_OK);
   assert_int_equal(iso_device_open(registry, "faulty", NULL, &device), ISO_OK);
-  iso_conform_options options = {.text = text, .seed = 3};
+  bool is_case = strchr(text, ' ') != NULL;
+  iso_conform_options options = {
+      .text = is_case ? text : NULL, .op = is_case ? NULL : text, .seed = 3};
   outcome result = {0};
   if (iso_conform_run(device, &options, keep_first, &result, &result.summary) != ISO_OK)
     fail_msg("%s", iso_status_message());
@@ -277,6 +314,8 @@ static int reset(void **state) {
   rounding = NULL;
   pack_excess = 0;
   replay_works = true;
+  has_timeline = is_slow = is_poisoned = false;
+  queues_made = 0;
   return 0;
 }
 
@@ -380,6 +419,35 @@ static void test_recordings(void **state) {
   result = conform("matmul *=3 N=5 K=64", ISO_LAYOUT_PLAIN, true);
   assert_int_equal(result.summary.n_failed, 1);
   assert_non_null(strstr(result.detail, "as a recording: y[0, 0] is -nan"));
+}
+
+/* The fault of one case is not one of those behind it: they run on a new queue. */
+static void test_poisoned_queue(void **state) {
+  (void)state;
+  has_timeline = true;
+  damage = faults_at_first;
+  outcome result = conform("gather_rows", ISO_LAYOUT_PLAIN, false);
+  assert_int_equal(result.summary.n_failed, 1);
+  assert_true(result.summary.n_passed > 10);
+  assert_string_equal(result.detail, "an illegal address");
+  assert_int_equal(queues_made, 2);
+}
+
+static void keep_line(void *context, iso_log_level level, const char *line) {
+  assert_int_equal(level, ISO_LOG_WARNING);
+  snprintf(context, ISO_CASE_DETAIL, "%s", line);
+}
+
+/* A kernel that does not end is named while it is waited for. */
+static void test_slow_kernel(void **state) {
+  (void)state;
+  char line[ISO_CASE_DETAIL] = "";
+  has_timeline = is_slow = true;
+  iso_log_set_sink(keep_line, line);
+  outcome result = conform("gather_rows T=3 D=5 R=2", ISO_LAYOUT_PLAIN, false);
+  iso_log_set_sink(NULL, NULL);
+  assert_int_equal(result.summary.n_passed, 1);
+  assert_string_equal(line, "faulty has been at work for 15 s: gather_rows T=3 D=5 R=2");
 }
 
 static void test_texts(void **state) {
@@ -531,6 +599,8 @@ int main(void) {
       cmocka_unit_test_setup(test_storage_roundings, reset),
       cmocka_unit_test_setup(test_packing, reset),
       cmocka_unit_test_setup(test_recordings, reset),
+      cmocka_unit_test_setup(test_poisoned_queue, reset),
+      cmocka_unit_test_setup(test_slow_kernel, reset),
       cmocka_unit_test_setup(test_texts, reset),
       cmocka_unit_test_setup(test_unsupported, reset),
       cmocka_unit_test_setup(test_memory_faults, reset),
