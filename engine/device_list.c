@@ -84,7 +84,7 @@ iso_status iso_device_list_open(const char *devices, const char *split, int32_t 
   *out_list = (iso_device_list){.fallback = -1};
   ISO_TRY(iso_registry_create(&out_list->registry));
   ISO_TRY(open_all(out_list, devices, options));
-  uint32_t named = out_list->n_devices;
+  uint32_t named = out_list->n_named = out_list->n_devices;
   ISO_TRY(read_split(out_list, devices, split, named, n_layers));
   if (!allow_fallback)
     return ISO_OK;
@@ -100,8 +100,8 @@ iso_status iso_device_list_open(const char *devices, const char *split, int32_t 
 }
 
 int32_t iso_device_list_row_multiple(const iso_device_list *list) {
-  for (uint32_t i = 0; i < list->n_devices; i++)
-    if ((int32_t)i != list->fallback && list->devices[i]->info.kind != ISO_DEVICE_GPU)
+  for (uint32_t i = 0; i < list->n_named; i++)
+    if (list->devices[i]->info.kind != ISO_DEVICE_GPU)
       return 1;
   return GPU_TILE_ROWS;
 }

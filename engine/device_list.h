@@ -6,11 +6,12 @@
 
 typedef struct iso_device_list {
   iso_registry *registry;
-  uint32_t n_devices; /* with the fallback */
+  uint32_t n_devices;
+  uint32_t n_named; /* the first ones; behind them the host may be, for what they refuse */
   iso_open_device *devices[ISO_MAX_DEVICES];
   iso_plan_device plan_devices[ISO_MAX_DEVICES];
   int32_t split[ISO_MAX_DEVICES]; /* cumulative, as iso_plan_options wants it */
-  int32_t fallback;               /* index, or -1 */
+  int32_t fallback;               /* index of the host, named or not; -1: none is allowed */
 } iso_device_list;
 
 /* Opens "a,b" and spreads n_layers over them: "N,M" gives their layers, one entry a device;
@@ -22,7 +23,7 @@ ISO_MUST_CHECK iso_status iso_device_list_open(const char *devices, const char *
                                                bool allow_fallback, iso_device_list *out_list);
 void iso_device_list_close(iso_device_list *list);
 /* The rows that fill the tiles of products: of a multiple of these are steps whose size can be
- * chosen. 128 where all devices but the fallback are GPUs, 1 where one is not. */
+ * chosen. 128 where all named devices are GPUs, 1 where one is not. */
 int32_t iso_device_list_row_multiple(const iso_device_list *list);
 
 #endif

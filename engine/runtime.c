@@ -91,10 +91,10 @@ static void choose_rows(iso_runtime *runtime) {
   enum { LEAST = ISO_DEFAULT_STEP_ROWS, MOST = 2048, ROWS_A_UNIT = 16 };
   iso_runtime_options *options = &runtime->options;
   int64_t rows = MOST, multiple = iso_device_list_row_multiple(&runtime->devices);
-  for (uint32_t i = 0; i < runtime->devices.n_devices; i++) {
+  for (uint32_t i = 0; i < runtime->devices.n_named; i++) {
     const iso_device_info *info = &runtime->devices.devices[i]->info;
     int64_t suits = info->kind == ISO_DEVICE_GPU ? (int64_t)info->n_units * ROWS_A_UNIT : LEAST;
-    if ((int32_t)i != runtime->devices.fallback && suits < rows)
+    if (suits < rows)
       rows = suits;
   }
   if (options->max_tokens == 0)
@@ -108,9 +108,8 @@ static iso_status choose_types(iso_runtime *runtime) {
   iso_runtime_options *options = &runtime->options;
   iso_scheme scheme = ISO_SCHEME_F32;
   bool all_gpus = true;
-  for (uint32_t i = 0; i < runtime->devices.n_devices; i++)
-    all_gpus &= (int32_t)i == runtime->devices.fallback ||
-                runtime->devices.devices[i]->info.kind == ISO_DEVICE_GPU;
+  for (uint32_t i = 0; i < runtime->devices.n_named; i++)
+    all_gpus &= runtime->devices.devices[i]->info.kind == ISO_DEVICE_GPU;
   static const char *const names_8[] = {"int8", "fp8"};
   const char *name_8 = NULL;
   for (size_t i = 0; i < sizeof names_8 / sizeof names_8[0]; i++)
@@ -261,7 +260,7 @@ static void describe(iso_runtime *runtime) {
   size_t capacity = sizeof runtime->description;
   for (uint32_t i = 0; i < runtime->devices.n_devices && (size_t)used < capacity; i++) {
     const iso_open_device *device = runtime->devices.devices[i];
-    if ((int32_t)i == runtime->devices.fallback && runtime->plan->n_fallbacks == 0)
+    if (i >= runtime->devices.n_named && runtime->plan->n_fallbacks == 0)
       continue;
     used += snprintf(out + used, capacity - (size_t)used, "%s%s (%s, %s): %d layers",
                      used ? "; " : "", device->spec, device->info.name, device->info.detail,

@@ -35,8 +35,8 @@ engine_row_price iso_speculation_price(const iso_device_list *devices, engine_we
   static const engine_row_price of_cpu = {0, 0.25, 0.11}, of_floats = {0.12, 0.03, 0},
                                 of_codes = {0.2, 0.2, 0};
   static const double LAUNCH_BYTES = 70e6;
-  for (uint32_t i = 0; i < devices->n_devices; i++)
-    if ((int32_t)i != devices->fallback && devices->devices[i]->info.kind == ISO_DEVICE_CPU)
+  for (uint32_t i = 0; i < devices->n_named; i++)
+    if (devices->devices[i]->info.kind == ISO_DEVICE_CPU)
       return of_cpu;
   double bytes = (double)weights.bytes;
   engine_row_price price = bytes < 1.5 * (double)weights.elements ? of_codes : of_floats;

@@ -73,6 +73,25 @@ static void test_cache_type(void **state) {
   }
 }
 
+/* What a device may refuse to the host changes nothing of a device that refuses nothing, not even
+ * where that is the host. */
+static void test_host_as_its_own_fallback(void **state) {
+  (void)state;
+  iso_runtime *runtimes[2];
+  for (int i = 0; i < 2; i++) {
+    iso_runtime_options options = {.devices = "host", .allow_fallback = i == 1};
+    CHECK(iso_runtime_create(model, &options, &runtimes[i]));
+    const iso_runtime_options *in_force = iso_runtime_get_options(runtimes[i]);
+    assert_string_equal(in_force->activation, "f32");
+    assert_string_equal(in_force->kv_type, "f32");
+    assert_int_equal(in_force->max_tokens, iso_runtime_get_options(runtimes[0])->max_tokens);
+  }
+  assert_non_null(strstr(iso_runtime_describe(runtimes[0]), "host ("));
+  assert_string_equal(iso_runtime_describe(runtimes[0]), iso_runtime_describe(runtimes[1]));
+  for (int i = 0; i < 2; i++)
+    iso_runtime_destroy(runtimes[i]);
+}
+
 static void test_layers_on_two_devices(void **state) {
   (void)state;
   check_devices("host,cpu", "1,2", "f32");
@@ -153,6 +172,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_one_cpu),
       cmocka_unit_test(test_cache_type),
+      cmocka_unit_test(test_host_as_its_own_fallback),
       cmocka_unit_test(test_layers_on_two_devices),
       cmocka_unit_test(test_share_of_one_memory),
       cmocka_unit_test(test_rubbish_in_pages),

@@ -215,7 +215,7 @@ static void test_prices(void **state) {
   (void)state;
   iso_open_device cpu = {.info = {.kind = ISO_DEVICE_CPU}},
                   gpu = {.info = {.kind = ISO_DEVICE_GPU}};
-  iso_device_list list = {.n_devices = 2, .devices = {&gpu, &cpu}, .fallback = 1};
+  iso_device_list list = {.n_devices = 2, .n_named = 1, .devices = {&gpu, &cpu}, .fallback = 1};
   static const uint64_t MILLION = 1000000;
   const struct {
     engine_weights weights;
@@ -235,9 +235,9 @@ static void test_prices(void **state) {
                  none = {0};
   assert_int_equal(weights.bytes, 4 * weights.elements); /* f32 */
   assert_true(step_of(iso_speculation_price(&list, none), 2) < 3);
-  list.fallback = -1; /* layers on both: the processor's rows are what is waited for */
+  list.n_named = 2; /* layers on both: the processor's rows are what is waited for */
   engine_row_price dear = iso_speculation_price(&list, weights);
-  list.n_devices = 1;
+  list.n_named = 1;
   assert_true(iso_speculation_price(&list, weights).each < dear.each);
   list.devices[0] = &cpu;
   assert_true(iso_speculation_price(&list, weights).each == dear.each);
