@@ -255,9 +255,10 @@ void iso_verify_print(const iso_verify_result *result, const iso_model *model, c
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
 
-/* JSON has no infinity: the largest double stands for it. */
+/* JSON has no infinity: the largest double of 15 digits stands for it. cJSON writes no more of
+ * them, and DBL_MAX in 15 is beyond what a reader can hold. */
 static void add_number(cJSON *object, const char *key, double value) {
-  cJSON_AddNumberToObject(object, key, isfinite(value) ? value : 1.7976931348623157e308);
+  cJSON_AddNumberToObject(object, key, isfinite(value) ? value : 1.79769313486231e308);
 }
 
 static cJSON *entry_json(const iso_verify_entry *entry) {

@@ -1,5 +1,6 @@
 """`isomer verify`: devices that agree, a kernel that is wrong, recorded traces, broken ones."""
 import json
+import math
 import os
 import random
 import tempfile
@@ -104,6 +105,13 @@ class WrongKernel(unittest.TestCase):
                 beyond = device["first_beyond"]
                 self.assertEqual((beyond["op"], beyond["layer"]), (op, layer))
                 self.assertEqual(beyond["node"], device["wrong"][0]["node"])
+
+    def test_numbers_are_json(self):
+        """Errors without an end are numbers that a reader of doubles can hold."""
+        device = verify(LLAMA, "--devices", "host,wrong", wrong="rms_norm~", code=1)["devices"][1]
+        worst = [row["worst_value"]["error"] for row in device["layers"] if "worst_value" in row]
+        self.assertGreater(max(worst), 1e300)
+        self.assertTrue(all(map(math.isfinite, worst + [device["logits"]["divergence_worst"]])), worst)
 
     def test_in_the_cache(self):
         device = self.check("kv_write:1:3", "kv_write", 1)

@@ -1,9 +1,11 @@
-/* The host backend with one op that is off by a hundredth, for tests of `isomer conform` and
- * `isomer verify`. The environment variable ISOMER_WRONG says which: "rms_norm" is wrong whenever
- * it runs, "rms_norm:3:7" in launch 3 of every 7, counted from 0, so that with 7 norms a step of
- * the model it is the fourth of them, "rms_norm=40" of 40 rows alone, and "paged_attention+" only
- * where sequences are beside each other. Every other op is the reference. */
+/* The host backend with one op that is off by a hundredth, or NaN, for tests of `isomer conform`
+ * and `isomer verify`. The environment variable ISOMER_WRONG says which: "rms_norm" is wrong
+ * whenever it runs, "rms_norm:3:7" in launch 3 of every 7, counted from 0, so that with 7 norms a
+ * step of the model it is the fourth of them, "rms_norm=40" of 40 rows alone, "rms_norm~" NaN, and
+ * "paged_attention+" only where sequences are beside each other. Every other op is the reference.
+ */
 #include <isomer/reference.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,11 +27,12 @@ static bool is_wrong_now(const iso_op_arguments *arguments) {
 
 /* Rows of f32 only; what is written into a cache is all of its rows. */
 static void damage(const iso_tensor *tensor, float *values) {
+  bool is_nan = strchr(getenv("ISOMER_WRONG"), '~') != NULL;
   int64_t n = tensor->n_dims > 0 ? 1 : 0;
   for (uint32_t d = 0; d < tensor->n_dims; d++)
     n *= tensor->dims[d];
   for (int64_t i = 0; i < n && tensor->scheme == ISO_SCHEME_F32; i++)
-    values[i] *= 1.01f;
+    values[i] *= is_nan ? NAN : 1.01f;
 }
 
 static iso_status run_wrongly(const iso_op_arguments *arguments, const void *const *inputs,
