@@ -9,12 +9,21 @@ enum { GPU_REUSE_DELAY = 4 };
 /* An H200's products take about as long for fewer; 448 rows take longer than 512 there. */
 enum { GPU_TILE_ROWS = 128 };
 
+/* Whether two specs name one device: "cuda" is "cuda:0". */
+static bool is_same_device(const char *a, const char *b) {
+  size_t length = strcspn(a, ":");
+  const char *index_a = a[length] ? a + length + 1 : "0";
+  const char *index_b = strcspn(b, ":") == strlen(b) ? "0" : b + strcspn(b, ":") + 1;
+  return length == strcspn(b, ":") && memcmp(a, b, length) == 0 &&
+         strtoul(index_a, NULL, 10) == strtoul(index_b, NULL, 10);
+}
+
 static iso_status open_one(iso_device_list *list, const char *spec,
                            const iso_device_options *options) {
   if (list->n_devices == ISO_MAX_DEVICES)
     return iso_fail(ISO_ERROR_LIMIT, "more than %d devices", ISO_MAX_DEVICES);
   for (uint32_t i = 0; i < list->n_devices; i++)
-    if (strcmp(list->devices[i]->spec, spec) == 0)
+    if (is_same_device(list->devices[i]->spec, spec))
       return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "device %s is named twice", spec);
   iso_open_device *device;
   ISO_TRY(iso_device_open(list->registry, spec, options, &device));

@@ -92,6 +92,20 @@ static void test_host_as_its_own_fallback(void **state) {
     iso_runtime_destroy(runtimes[i]);
 }
 
+static void test_one_device_twice(void **state) {
+  (void)state;
+  static const char *const lists[] = {"cpu,cpu", "cpu,cpu:0", "host:0,cpu,host"};
+  static const char *const words[] = {"device cpu is named twice", "device cpu:0 is named twice",
+                                      "device host is named twice"};
+  for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+    iso_device_list devices = {0};
+    assert_int_equal(iso_device_list_open(lists[i], NULL, 3, NULL, false, &devices),
+                     ISO_ERROR_INVALID_ARGUMENT);
+    assert_string_equal(iso_status_message(), words[i]);
+    iso_device_list_close(&devices);
+  }
+}
+
 static void test_layers_on_two_devices(void **state) {
   (void)state;
   check_devices("host,cpu", "1,2", "f32");
@@ -173,6 +187,7 @@ int main(void) {
       cmocka_unit_test(test_one_cpu),
       cmocka_unit_test(test_cache_type),
       cmocka_unit_test(test_host_as_its_own_fallback),
+      cmocka_unit_test(test_one_device_twice),
       cmocka_unit_test(test_layers_on_two_devices),
       cmocka_unit_test(test_share_of_one_memory),
       cmocka_unit_test(test_rubbish_in_pages),
