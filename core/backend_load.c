@@ -1,5 +1,6 @@
 #include "core/backend_load.h"
 #include "core/defaults.h"
+#include "core/file.h"
 #include "core/log.h"
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -175,9 +176,18 @@ iso_status iso_backend_query(iso_backend_query_function query, iso_loaded_backen
   return backend ? iso_backend_adopt(backend, out_backend) : ISO_ERROR_UNSUPPORTED;
 }
 
+/* A file name alone is a file of the current folder here, where dlopen() would look for it in the
+ * system's folders. */
+static void *open_path(const char *path) {
+  char *here = strchr(path, '/') ? NULL : iso_file_join(".", path);
+  void *library = dlopen(here ? here : path, RTLD_NOW | RTLD_LOCAL);
+  free(here);
+  return library;
+}
+
 static iso_status open_library(const char *path, void **out_library,
                                iso_loaded_backend **out_backend) {
-  *out_library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  *out_library = open_path(path);
   if (!*out_library)
     return iso_fail(ISO_ERROR_NOT_FOUND, "%s", dlerror());
   void *symbol = dlsym(*out_library, ISO_BACKEND_ENTRY);

@@ -269,6 +269,20 @@ static void test_refusing_backends(void **state) {
 }
 
 /* A device that was asked for and is not there is an error that says why. */
+/* A file name without a folder is a path, too. */
+static void test_plain_file_name(void **state) {
+  (void)state;
+  char before[4096];
+  assert_non_null(getcwd(before, sizeof before));
+  assert_int_equal(chdir(PLUGINS), 0);
+  iso_registry *registry = new_registry();
+  assert_int_equal(setenv("ISOMER_MISFIT", "none", 1), 0);
+  iso_status status = iso_registry_load(registry, "libisomer-misfit.so");
+  assert_int_equal(chdir(before), 0);
+  assert_int_equal(status, ISO_OK);
+  iso_registry_destroy(registry);
+}
+
 static void test_absent_devices(void **state) {
   (void)state;
   iso_registry *registry = new_registry();
@@ -474,6 +488,7 @@ int main(void) {
       cmocka_unit_test(test_careless_slots),
       cmocka_unit_test(test_full_texts),
       cmocka_unit_test(test_refusing_backends),
+      cmocka_unit_test(test_plain_file_name),
       cmocka_unit_test(test_absent_devices),
       cmocka_unit_test(test_search_path),
       cmocka_unit_test(test_template_plugin),
