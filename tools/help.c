@@ -89,8 +89,9 @@ static void print_roff(const char *text) {
   }
 }
 
+/* Without hyphenation, which would break the names of options. */
 static void print_man_head(const char *name, const char *summary) {
-  printf(".TH ISOMER%s%s 1 \"\" \"Isomer %s\" \"Isomer manual\"\n.SH NAME\nisomer%s%s \\- ",
+  printf(".TH ISOMER%s%s 1 \"\" \"Isomer %s\" \"Isomer manual\"\n.nh\n.SH NAME\nisomer%s%s \\- ",
          *name ? "\\-" : "", name, ISO_VERSION_STRING, *name ? "\\-" : "", name);
   print_roff(summary);
   puts("");

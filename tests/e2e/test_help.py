@@ -54,6 +54,8 @@ def main():
         assert done.returncode in (1, 2), (arguments, done)
         assert json.loads(done.stdout)["error"] in done.stderr, (arguments, done)
     pages = [("help", "--man")] + [("help", "--man", command) for command in COMMANDS]
+    for page in pages:  # or --context ends up as --con and text
+        assert ".nh" in run(*page).stdout.splitlines(), page
     if not shutil.which("mandoc"):
         print("man pages not checked: mandoc is not installed")
         return
