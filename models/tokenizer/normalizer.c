@@ -180,7 +180,9 @@ static iso_status normalize_sentencepiece(const iso_normalizer *normalizer, iso_
   }
   if (at == length)
     return ISO_OK;
-  if (normalizer->dummy_prefix && place == ISO_TEXT_FIRST)
+  bool prefixed =
+      place == ISO_TEXT_FIRST || (place == ISO_TEXT_AFTER_TOKEN && !normalizer->only_first);
+  if (normalizer->dummy_prefix && prefixed)
     ISO_TRY(iso_text_append(out, ISO_METASPACE, 3));
   bool after_space = trim;
   while (at < length) {

@@ -32,7 +32,8 @@ typedef enum iso_normalizer_kind {
 typedef struct iso_normalizer {
   iso_normalizer_kind kind;
   bool left, right;             /* STRIP */
-  bool dummy_prefix;            /* SENTENCEPIECE */
+  bool dummy_prefix;            /* SENTENCEPIECE: before each text between added tokens */
+  bool only_first;              /* SENTENCEPIECE: the prefix, before the very start alone */
   bool remove_extra_whitespace; /* SENTENCEPIECE: trim, and one space for a run */
   iso_text content;             /* PREPEND, REPLACE; owned */
   iso_regex *regex;             /* REPLACE; owned */

@@ -10,8 +10,10 @@
  * - A text that already starts with BOS gets no second one.
  * - Special tokens in a text are text, unless ISO_TOKENIZE_PARSE_SPECIAL is given. Added tokens
  *   that are not special are always found, as Hugging Face does.
- * - SentencePiece's dummy prefix goes only before the very start of a text, never after a special
- *   token within it. (A tokenizer.json that says otherwise, as Llama 2's does, is obeyed.)
+ * - SentencePiece's dummy prefix goes before the start of a text and after each added token within
+ *   it: what models were trained on is BOS, then a text as the library encodes it. A folder whose
+ *   tokenizer_config.json has "legacy" false wants it before the very start alone; a tokenizer.json
+ *   says itself what it wants.
  * - Components that are not supported are refused by name when the tokenizer is made. */
 #ifndef ISOMER_MODELS_TOKENIZER_TOKENIZER_H
 #define ISOMER_MODELS_TOKENIZER_TOKENIZER_H

@@ -111,13 +111,21 @@ static void make_special(iso_vocabulary *v, int32_t id) {
   token->flags |= ISO_TOKEN_ADDED | ISO_TOKEN_SPECIAL;
 }
 
+/* A tokenizer.model knows nothing of the tokens added to it, nor of what is put behind them. */
+static iso_status apply_config_of_model(const cJSON *config, iso_vocabulary *v) {
+  bool legacy = true;
+  ISO_TRY(iso_json_get_optional_bool(config, "legacy", &legacy));
+  for (size_t i = 0; i < v->normalizer_count; i++)
+    v->normalizers[i].only_first = !legacy;
+  return iso_json_read_added_tokens(
+      cJSON_GetObjectItemCaseSensitive(config, "added_tokens_decoder"), v);
+}
+
 static iso_status apply_config(const cJSON *config, bool slow, iso_vocabulary *v) {
   if (!config)
     return ISO_OK;
-  /* A tokenizer.model knows nothing of the tokens added to it. */
   if (slow)
-    ISO_TRY(iso_json_read_added_tokens(
-        cJSON_GetObjectItemCaseSensitive(config, "added_tokens_decoder"), v));
+    ISO_TRY(apply_config_of_model(config, v));
   iso_index index;
   ISO_TRY(iso_vocabulary_index(v, true, &index));
   const struct {

@@ -126,20 +126,6 @@ static void test_one_bos(void **state) {
   }
 }
 
-static void test_no_space_after_special(void **state) {
-  (void)state;
-  iso_tokenizer *t = open_golden("spm_bpe");
-  static const char text[] = "<s>Hello";
-  iso_ids ids = encode(t, text, sizeof text - 1, ISO_TOKENIZE_PARSE_SPECIAL);
-  char *read;
-  size_t length;
-  CHECK(iso_tokenizer_decode(t, ids.data, ids.length, 0, &read, &length));
-  assert_string_equal(read, "<s>Hello");
-  free(read);
-  free(ids.data);
-  iso_tokenizer_destroy(t);
-}
-
 static void test_long_words(void **state) {
   (void)state;
   static const char *const names[] = {"gpt2",  "llama3",      "qwen2",         "llama2",
@@ -426,6 +412,39 @@ static void test_folder(void **state) {
   rmdir(folder);
 }
 
+/* A model's text behind a special token begins as at the start, unless the folder wants otherwise.
+ */
+static void test_prefix_after_special(void **state) {
+  (void)state;
+  const char *folder = TEST_BINARY_DIR "/test_tokenizer_prefix";
+  static const struct {
+    const char *config, *read;
+  } cases[] = {{"{}", "<s> Hello</s> Hello"},
+               {"{\"legacy\": true}", "<s> Hello</s> Hello"},
+               {"{\"legacy\": false}", "<s>Hello</s>Hello"}};
+  mkdir(folder, 0777);
+  remove_file(folder, "tokenizer.model");
+  assert_int_equal(symlink(TEST_SOURCE_DIR "/tests/golden/tokenizer/spm_bpe/tokenizer.model",
+                           TEST_BINARY_DIR "/test_tokenizer_prefix/tokenizer.model"),
+                   0);
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    write_file(folder, "tokenizer_config.json", cases[i].config);
+    iso_tokenizer *t;
+    CHECK(iso_tokenizer_create_from_folder(folder, &t));
+    iso_ids ids = encode(t, "<s>Hello</s>Hello", 17, ISO_TOKENIZE_PARSE_SPECIAL);
+    char *read;
+    size_t length;
+    CHECK(iso_tokenizer_decode(t, ids.data, ids.length, 0, &read, &length));
+    assert_string_equal(read, cases[i].read);
+    free(read);
+    free(ids.data);
+    iso_tokenizer_destroy(t);
+  }
+  remove_file(folder, "tokenizer.model");
+  remove_file(folder, "tokenizer_config.json");
+  rmdir(folder);
+}
+
 /* Tokens added to a tokenizer.model, as older folders list them. */
 static void test_added_tokens_of_a_model(void **state) {
   (void)state;
@@ -544,7 +563,6 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_broken_utf8),
       cmocka_unit_test(test_one_bos),
-      cmocka_unit_test(test_no_space_after_special),
       cmocka_unit_test(test_long_words),
       cmocka_unit_test(test_threads),
       cmocka_unit_test(test_too_long),
@@ -555,6 +573,7 @@ int main(void) {
       cmocka_unit_test(test_charsmap_keeps_code_points_whole),
       cmocka_unit_test(test_symbols_are_text),
       cmocka_unit_test(test_sentencepiece_refusals),
+      cmocka_unit_test(test_prefix_after_special),
       cmocka_unit_test(test_added_tokens_of_a_model),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -247,6 +247,30 @@ static void test_sentencepiece(void **state) {
   check_sentencepiece("spm_unigram", "t5");
 }
 
+/* "Hello" behind BOS, and behind EOS, as at the start: with the dummy prefix. */
+static void test_prefix_after_special(void **state) {
+  (void)state;
+  iso_vocabulary v;
+  read_vocabulary(GOLDEN "spm_bpe/tokenizer.model", false, &v);
+  iso_gguf_writer *writer = begin("llama", &v);
+  iso_vocabulary_free(&v);
+  iso_tokenizer *tokenizer;
+  CHECK(finish(writer, &tokenizer));
+  int32_t *ids, *word;
+  size_t count, length;
+  CHECK(iso_tokenizer_encode(tokenizer, "Hello", 5, 0, &word, &length));
+  CHECK(iso_tokenizer_encode(tokenizer, "<s>Hello</s>Hello", 17, ISO_TOKENIZE_PARSE_SPECIAL, &ids,
+                             &count));
+  assert_int_equal(count, 2 * (1 + length));
+  assert_int_equal(ids[0], iso_tokenizer_bos_id(tokenizer));
+  assert_memory_equal(ids + 1, word, length * sizeof *ids);
+  assert_int_equal(ids[1 + length], iso_tokenizer_eos_id(tokenizer));
+  assert_memory_equal(ids + 2 + length, word, length * sizeof *ids);
+  free(ids);
+  free(word);
+  iso_tokenizer_destroy(tokenizer);
+}
+
 static void test_gemma4(void **state) {
   (void)state;
   iso_vocabulary v;
@@ -356,9 +380,13 @@ static void test_types_and_ends(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_pretokenizer_names), cmocka_unit_test(test_deepseek_llm),
-      cmocka_unit_test(test_sentencepiece),      cmocka_unit_test(test_gemma4),
-      cmocka_unit_test(test_refused_by_name),    cmocka_unit_test(test_types_and_ends),
+      cmocka_unit_test(test_pretokenizer_names),
+      cmocka_unit_test(test_deepseek_llm),
+      cmocka_unit_test(test_sentencepiece),
+      cmocka_unit_test(test_prefix_after_special),
+      cmocka_unit_test(test_gemma4),
+      cmocka_unit_test(test_refused_by_name),
+      cmocka_unit_test(test_types_and_ends),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
