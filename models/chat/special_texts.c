@@ -190,7 +190,7 @@ iso_status iso_special_texts_encode(const iso_tokenizer *tokenizer, const char *
                                     bool marked, uint32_t flags, int32_t **out_ids,
                                     size_t *out_count) {
   id_list list = {0};
-  flags |= ISO_TOKENIZE_PARSE_SPECIAL;
+  flags |= ISO_TOKENIZE_PARSE_SPECIAL | ISO_TOKENIZE_OPEN_END;
   iso_status status =
       marked ? encode_marked(tokenizer, text, length, flags, &list)
              : iso_tokenizer_encode(tokenizer, text, length, flags, &list.ids, &list.count);

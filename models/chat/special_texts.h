@@ -21,8 +21,8 @@ void iso_special_texts_destroy(iso_special_texts *specials);
 ISO_MUST_CHECK iso_status iso_special_texts_mark(const iso_special_texts *specials, cJSON *item,
                                                  bool *marked);
 
-/* Tokens of a rendered prompt, with ISO_TOKENIZE_PARSE_SPECIAL and `flags`; *out_ids is malloc'ed.
- */
+/* Tokens of a rendered prompt, with ISO_TOKENIZE_PARSE_SPECIAL and `flags`, and nothing behind it:
+ * an answer is to follow. *out_ids is malloc'ed. */
 ISO_MUST_CHECK iso_status iso_special_texts_encode(const iso_tokenizer *tokenizer, const char *text,
                                                    size_t length, bool marked, uint32_t flags,
                                                    int32_t **out_ids, size_t *out_count);

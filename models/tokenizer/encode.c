@@ -131,23 +131,24 @@ static size_t needed_prefix(const iso_vocabulary *v, const iso_ids *ids) {
              : v->prefix_count;
 }
 
-static iso_status add_special(const iso_vocabulary *v, iso_ids *ids) {
-  size_t prefix = needed_prefix(v, ids);
-  ISO_TRY(iso_array_grow((void **)&ids->data, &ids->capacity,
-                         ids->length + prefix + v->suffix_count + 1, sizeof *ids->data));
+static iso_status add_special(const iso_vocabulary *v, bool open_end, iso_ids *ids) {
+  size_t prefix = needed_prefix(v, ids), suffix = open_end ? 0 : v->suffix_count;
+  ISO_TRY(iso_array_grow((void **)&ids->data, &ids->capacity, ids->length + prefix + suffix + 1,
+                         sizeof *ids->data));
   memmove(ids->data + prefix, ids->data, ids->length * sizeof *ids->data);
   memcpy(ids->data, v->prefix, prefix * sizeof *ids->data);
   ids->length += prefix;
-  memcpy(ids->data + ids->length, v->suffix, v->suffix_count * sizeof *ids->data);
-  ids->length += v->suffix_count;
+  memcpy(ids->data + ids->length, v->suffix, suffix * sizeof *ids->data);
+  ids->length += suffix;
   return ISO_OK;
 }
 
 static iso_status encode(iso_encoding *e, const char *text, size_t length, uint32_t flags) {
   e->parse_special = flags & ISO_TOKENIZE_PARSE_SPECIAL;
   ISO_TRY(encode_between(e, &e->tokenizer->added, encode_text, ISO_TEXT_FIRST, text, length));
-  return flags & ISO_TOKENIZE_ADD_SPECIAL ? add_special(&e->tokenizer->vocabulary, &e->ids)
-                                          : ISO_OK;
+  return flags & ISO_TOKENIZE_ADD_SPECIAL
+             ? add_special(&e->tokenizer->vocabulary, flags & ISO_TOKENIZE_OPEN_END, &e->ids)
+             : ISO_OK;
 }
 
 iso_status iso_tokenizer_encode(const iso_tokenizer *tokenizer, const char *text, size_t length,

@@ -37,6 +37,9 @@ void iso_tokenizer_destroy(iso_tokenizer *tokenizer);
 
 #define ISO_TOKENIZE_ADD_SPECIAL 1u   /* BOS, EOS: what the model expects around a text */
 #define ISO_TOKENIZE_PARSE_SPECIAL 2u /* the text of a special token becomes that token */
+/* More is to follow: nothing is added behind the text, such as the EOS that models for embeddings
+ * and for training expect. */
+#define ISO_TOKENIZE_OPEN_END 4u
 
 /* Longest text, in bytes. */
 #define ISO_MAX_TOKENIZER_TEXT ((size_t)64 << 20)

@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "models/chat/special_texts.h"
 #include "models/tokenizer/charsmap.h"
 #include "models/tokenizer/tokenizer.h"
 
@@ -124,6 +125,31 @@ static void test_one_bos(void **state) {
     free(once.data);
     iso_tokenizer_destroy(t);
   }
+}
+
+/* A tokenizer that puts EOS behind a text does not end a prompt, nor its parts, before the answer.
+ */
+static void test_prompt_has_no_end(void **state) {
+  (void)state;
+  iso_tokenizer *t = open_golden("llama2_first");
+  static const char *const texts[] = {"Hello", "Hello \xEE\x80\x80</s>\xEE\x80\x81 you"};
+  static const int32_t eos = 2;
+  iso_ids around = encode(t, texts[0], strlen(texts[0]), ISO_TOKENIZE_ADD_SPECIAL);
+  assert_int_equal(around.data[around.length - 1], eos);
+  for (int marked = 0; marked < 2; marked++) {
+    int32_t *ids;
+    size_t count;
+    CHECK(iso_special_texts_encode(t, texts[marked], strlen(texts[marked]), marked,
+                                   ISO_TOKENIZE_ADD_SPECIAL, &ids, &count));
+    assert_int_equal(ids[0], around.data[0]);
+    for (size_t i = 0; i < count; i++)
+      assert_int_not_equal(ids[i], eos);
+    if (!marked)
+      assert_int_equal(count, around.length - 1);
+    free(ids);
+  }
+  free(around.data);
+  iso_tokenizer_destroy(t);
 }
 
 static void test_long_words(void **state) {
@@ -563,6 +589,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_broken_utf8),
       cmocka_unit_test(test_one_bos),
+      cmocka_unit_test(test_prompt_has_no_end),
       cmocka_unit_test(test_long_words),
       cmocka_unit_test(test_threads),
       cmocka_unit_test(test_too_long),
