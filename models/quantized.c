@@ -169,8 +169,12 @@ static iso_status read_plan(const cJSON *json, plan *out) {
                  {"fp8", FP8, read_fp8},
                  {"gptq", GPTQ, read_gptq},
                  {"awq", AWQ, read_awq}};
-  const char *name = "";
-  ISO_TRY(iso_json_get_string(json, "quant_method", &name));
+  const char *name = NULL;
+  ISO_TRY(iso_json_get_optional_string(json, "quant_method", &name));
+  if (!name)
+    return iso_fail(
+        ISO_ERROR_UNSUPPORTED,
+        "there is no quant_method, as in folders for MLX, whose layout is not supported");
   for (size_t i = 0; i < sizeof methods / sizeof *methods; i++)
     if (strcmp(name, methods[i].name) == 0) {
       out->method = methods[i].method;
@@ -435,7 +439,9 @@ iso_status iso_quantized_open(const iso_hf_folder *folder, iso_quantized *out_qu
   *out_quantized = (iso_quantized){0};
   const cJSON *json = NULL;
   ISO_TRY(iso_json_get_optional_object(folder->config, "quantization_config", &json));
-  if (!json)
+  if (!json) /* MLX's name */
+    json = cJSON_GetObjectItemCaseSensitive(folder->config, "quantization");
+  if (!cJSON_IsObject(json))
     return ISO_OK;
   plan p = {0};
   iso_status status = read_plan(json, &p);

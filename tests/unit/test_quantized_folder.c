@@ -38,6 +38,9 @@ static const struct {
   part parts[5];
   iso_status status; /* ISO_OK: unsupported */
 } faults[] = {
+    {"{\"group_size\": 64, \"bits\": 4}", "MLX", {{NULL, ISO_SCHEME_F32, {0, 0}}}},
+    {"null, \"quantization\": {\"group_size\": 64, \"bits\": 4}", "MLX",
+     {{NULL, ISO_SCHEME_F32, {0, 0}}}},
     {"{\"quant_method\": \"bitsandbytes\"}", "bitsandbytes", {{NULL, ISO_SCHEME_F32, {0, 0}}}},
     {"{\"quant_method\": \"gptq\", \"bits\": 3}", "3 bits", GPTQ_PARTS(256, 2)},
     {"{\"quant_method\": \"gptq\", \"bits\": 4, \"desc_act\": true}", "desc_act",
