@@ -1,7 +1,8 @@
-/* Messages as chat templates want them, and their tokens. */
+/* Conversations, and their tokens. */
 #include "server/job.h"
 
 #include "core/json.h"
+#include "models/chat/messages.h"
 #include "models/model.h"
 #include <stdlib.h>
 #include <string.h>
@@ -12,119 +13,13 @@ static bool out_of_memory(iso_api_error *refusal) {
 
 /* ---- Shape ---- */
 
-/* Templates ask whether there is such a key; a list of no calls would say that there are some. */
-static void drop_empty(cJSON *message) {
-  cJSON *next;
-  for (cJSON *item = message->child; item; item = next) {
-    next = item->next;
-    bool no_calls = cJSON_IsArray(item) && !item->child && strcmp(item->string, "tool_calls") == 0;
-    if (cJSON_IsNull(item) || no_calls)
-      cJSON_Delete(cJSON_DetachItemViaPointer(message, item));
-  }
-}
-
-/* What a model thought goes by three names; templates read the first two. */
-static bool copy_reasoning(cJSON *message) {
-  static const char *const names[] = {"reasoning_content", "thinking", "reasoning"};
-  const cJSON *found = NULL;
-  for (int i = 0; i < 3 && !found; i++)
-    found = cJSON_GetObjectItemCaseSensitive(message, names[i]);
-  if (!found)
-    return true;
-  for (int i = 0; i < 2; i++) {
-    cJSON *copy;
-    if (cJSON_GetObjectItemCaseSensitive(message, names[i]))
-      continue;
-    copy = cJSON_Duplicate(found, true);
-    if (!copy || !cJSON_AddItemToObject(message, names[i], copy))
-      return false;
-  }
-  return true;
-}
-
-/* [{"type": "text", "text": ...}, ...] becomes one string, parts joined by line ends. */
-static bool join_parts(cJSON *message, iso_api_error *refusal) {
-  cJSON *content = cJSON_GetObjectItemCaseSensitive(message, "content");
-  if (!content || cJSON_IsString(content))
-    return true;
-  if (!cJSON_IsArray(content))
-    return iso_refuse(refusal, 400, "messages", "invalid_type",
-                      "a message's 'content' must be a string or an array of parts");
-  iso_printer text = {0};
-  for (const cJSON *part = content->child; part; part = part->next) {
-    const cJSON *type = cJSON_GetObjectItemCaseSensitive(part, "type");
-    const cJSON *value = cJSON_GetObjectItemCaseSensitive(part, "text");
-    if (!cJSON_IsString(type) || strcmp(type->valuestring, "text") != 0 || !cJSON_IsString(value)) {
-      free(text.data);
-      return iso_refuse(refusal, 400, "messages", "unsupported",
-                        "a message's part must be {\"type\": \"text\", \"text\": ...}: this model "
-                        "reads text only");
-    }
-    if (part != content->child)
-      iso_printer_append(&text, "\n", 1);
-    iso_printer_append(&text, value->valuestring, strlen(value->valuestring));
-  }
-  cJSON *joined = text.failed ? NULL : cJSON_CreateString(text.data ? text.data : "");
-  free(text.data);
-  if (!joined || !cJSON_ReplaceItemInObjectCaseSensitive(message, "content", joined))
-    return out_of_memory(refusal);
-  return true;
-}
-
-/* Of a function that takes none some clients send no text, or nothing. */
-static bool has_arguments(const cJSON *arguments) {
-  const char *text = cJSON_IsString(arguments) ? arguments->valuestring : "-";
-  return arguments && !cJSON_IsNull(arguments) && text[strspn(text, " \t\r\n")];
-}
-
-static bool set_no_arguments(cJSON *function) {
-  cJSON *none = cJSON_CreateObject();
-  cJSON_DeleteItemFromObjectCaseSensitive(function, "arguments");
-  if (none && cJSON_AddItemToObject(function, "arguments", none))
-    return true;
-  cJSON_Delete(none);
-  return false;
-}
-
-/* OpenAI's clients send a call's arguments as JSON text; templates want the object. */
-static bool open_arguments(cJSON *message, uint64_t *values, iso_api_error *refusal) {
-  cJSON *calls = cJSON_GetObjectItemCaseSensitive(message, "tool_calls");
-  for (cJSON *call = cJSON_IsArray(calls) ? calls->child : NULL; call; call = call->next) {
-    cJSON *function = cJSON_GetObjectItemCaseSensitive(call, "function"), *parsed = NULL;
-    cJSON *arguments = cJSON_GetObjectItemCaseSensitive(function, "arguments");
-    if (cJSON_IsObject(function) && !has_arguments(arguments)) {
-      if (!set_no_arguments(function))
-        return out_of_memory(refusal);
-      continue;
-    }
-    if (!cJSON_IsString(arguments))
-      continue;
-    size_t length = strlen(arguments->valuestring);
-    iso_status status = iso_json_parse_within(arguments->valuestring, length, 32, values, &parsed);
-    if (status == ISO_ERROR_OUT_OF_MEMORY || (status == ISO_ERROR_LIMIT && *values == 0))
-      return iso_body_refuse(status, *values, refusal);
-    if (status != ISO_OK)
-      continue; /* the template gets the text as it is */
-    if (!cJSON_IsObject(parsed) ||
-        iso_chat_keep_number_spelling(parsed, arguments->valuestring, length) != ISO_OK ||
-        !cJSON_ReplaceItemInObjectCaseSensitive(function, "arguments", parsed))
-      cJSON_Delete(parsed);
-  }
-  return true;
-}
-
-/* Of an assistant's message calls may be all; other roles that templates know always say something,
- * and what templates say of its lack is about themselves. */
-static bool check_content(const cJSON *message, int place, const char *role,
-                          iso_api_error *refusal) {
-  bool needs_some =
-      strcmp(role, "user") == 0 || strcmp(role, "system") == 0 || strcmp(role, "tool") == 0;
-  return !needs_some || cJSON_GetObjectItemCaseSensitive(message, "content") ||
-         iso_refuse(refusal, 400, "messages", "missing_required_parameter",
-                    "'messages[%d]', of the role '%s', has no 'content'", place, role);
-}
-
 static bool normalise(cJSON *messages, iso_api_error *refusal) {
+  static const struct {
+    iso_status status;
+    const char *code;
+  } codes[] = {{ISO_ERROR_NOT_FOUND, "missing_required_parameter"},
+               {ISO_ERROR_UNSUPPORTED, "unsupported"}};
+  const char *code = "invalid_type";
   if (!messages)
     return iso_refuse(refusal, 400, "messages", "missing_required_parameter",
                       "'messages' is missing");
@@ -132,27 +27,15 @@ static bool normalise(cJSON *messages, iso_api_error *refusal) {
     return iso_refuse(refusal, 400, "messages", "invalid_type",
                       "'messages' must be an array of at least one message");
   uint64_t values = ISO_BODY_MAX_VALUES; /* of all arguments */
-  int place = 0;
-  for (cJSON *message = messages->child; message; message = message->next) {
-    if (!cJSON_IsObject(message))
-      return iso_refuse(refusal, 400, "messages", "invalid_type", "a message must be an object");
-    drop_empty(message);
-    cJSON *role = cJSON_GetObjectItemCaseSensitive(message, "role");
-    if (!cJSON_IsString(role))
-      return iso_refuse(refusal, 400, "messages", "invalid_type",
-                        "a message must have a 'role', a string");
-    /* OpenAI's newer name for what templates call the system. */
-    if (strcmp(role->valuestring, "developer") == 0)
-      strcpy(role->valuestring, "system");
-    if (!check_content(message, place++, role->valuestring, refusal) ||
-        !join_parts(message, refusal))
-      return false;
-    if (!copy_reasoning(message))
-      return out_of_memory(refusal);
-    if (!open_arguments(message, &values, refusal))
-      return false;
-  }
-  return true;
+  iso_status status = iso_chat_tidy_messages(messages, &values);
+  if (status == ISO_ERROR_OUT_OF_MEMORY)
+    return out_of_memory(refusal);
+  if (status == ISO_ERROR_LIMIT)
+    return iso_body_refuse(status, values, refusal);
+  for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
+    if (codes[i].status == status)
+      code = codes[i].code;
+  return status == ISO_OK || iso_refuse(refusal, 400, "messages", code, "%s", iso_status_message());
 }
 
 /* ---- Calls as text ---- */

@@ -2,6 +2,7 @@
 
 #include "core/json.h"
 #include "core/spelling.h"
+#include "models/chat/messages.h"
 #include "models/tokenizer/tokenizer.h"
 #include "tools/adapters.h"
 #include "tools/conversation.h"
@@ -176,13 +177,8 @@ static iso_status tokenize_messages(const iso_model *model, const cJSON *message
                                     int32_t **out_ids, size_t *out_count) {
   if (!iso_model_get_chat_template(model))
     return iso_fail(ISO_ERROR_UNSUPPORTED, "the model has no chat template; give \"prompt\"");
-  const cJSON *message;
-  cJSON_ArrayForEach(message, messages) {
-    const char *role;
-    if (!cJSON_IsObject(message))
-      return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "a message is no JSON object");
-    ISO_TRY(iso_json_get_string(message, "role", &role));
-  }
+  uint64_t values = ISO_JSON_MAX_VALUES;
+  ISO_TRY(iso_chat_tidy_messages((cJSON *)messages, &values)); /* they are the line's own */
   iso_conversation conversation = {.messages = (cJSON *)messages};
   return iso_conversation_tokenize(&conversation, model, out_ids, out_count);
 }

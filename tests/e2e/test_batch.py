@@ -59,6 +59,26 @@ class Batch(unittest.TestCase):
         run = isomer.run_json("run", self.model, "-p", "hello", "--temp", "0", "-n", "8")
         self.assertEqual(run["text"], answers[0]["text"][:len(run["text"])])
 
+    def test_messages_as_clients_send_them(self):
+        """What a server is sent is the same conversation here: what a template is shown has a token a byte."""
+        folder = self.work / "calls"
+        isomer.run("synth", "tiny-llama", f"{folder}/", "--scheme", "f32")
+        (folder / "chat_template.jinja").write_text("{{ messages | tojson }}")
+        def shown(*messages):
+            lines = self.work / "messages.jsonl"
+            lines.write_text(json.dumps({"messages": messages}) + "\n")
+            return json.loads(isomer.run("batch", folder, lines, "-n", 1).stdout)["n_prompt"]
+        user, call = {"role": "user", "content": "a\nb"}, {"name": "f", "arguments": {"a": 1}}
+        plain = shown(user)
+        self.assertEqual(shown({"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}), plain)
+        self.assertEqual(shown({**user, "name": None, "tool_calls": []}), plain)
+        self.assertEqual(shown({"role": "developer", "content": "s"}), shown({"role": "system", "content": "s"}))
+        self.assertEqual(shown({"role": "assistant", "tool_calls": [{"function": {**call, "arguments": '{"a": 1}'}}]}),
+                         shown({"role": "assistant", "tool_calls": [{"function": call}]}))
+        bad = self.batch([{"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, {"messages": [user, {"role": "user"}]}], code=1)
+        self.assertIn("reads text only", bad[0]["error"])
+        self.assertIn("'messages[1]'", bad[1]["error"])
+
     def test_choices_beams_stop_and_seed(self):
         answers = self.batch([
             {"prompt": "x", "n": 3, "temperature": 1, "ignore_end": True},
