@@ -35,7 +35,7 @@ void iso_write_token(const iso_model *model, iso_json_writer *writer, const char
 }
 
 void iso_write_logprob(iso_json_writer *writer, const char *key, float logprob) {
-  iso_json_number(writer, key, logprob > -9999.0F ? (double)logprob : -9999.0);
+  iso_json_number(writer, key, logprob <= -9999.0F ? -9999.0 : (double)logprob);
 }
 
 const char *iso_finish_reason(iso_stop_reason reason) {

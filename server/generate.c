@@ -3,6 +3,7 @@
 #include "server/job.h"
 
 #include "models/tokenizer/tokenizer.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -151,9 +152,12 @@ static void write_tokens(const iso_job *job, const iso_answer *answer, bool prom
   for (const iso_event_letter *at = answer->first; at; at = at->next)
     for (int32_t i = 0; at->event.is_prompt == prompt && i < at->event.n_tokens; i++) {
       size_t length;
-      const char *bytes = iso_token_bytes(model, at->event.tokens[i].chosen.token, &length);
+      iso_event_token token = at->event.tokens[i];
+      const char *bytes = iso_token_bytes(model, token.chosen.token, &length);
+      if (prompt && i == 0) /* nothing comes before it that could tell */
+        token.chosen.logprob = NAN;
       iso_json_begin(w, NULL, '{');
-      write_tgi_token(model, &at->event.tokens[i], bytes, length, false, w);
+      write_tgi_token(model, &token, bytes, length, false, w);
       iso_json_end(w, '}');
     }
   iso_json_end(w, ']');

@@ -154,7 +154,7 @@ void iso_sse_done(iso_json_writer *writer);
 const char *iso_token_bytes(const iso_model *model, int32_t token, size_t *out_length);
 void iso_write_token(const iso_model *model, iso_json_writer *writer, const char *key,
                      int32_t token);
-/* A log probability that JSON can hold: what the model excludes is -9999. */
+/* A log probability that JSON can hold: what the model excludes is -9999, NaN is null. */
 void iso_write_logprob(iso_json_writer *writer, const char *key, float logprob);
 const char *iso_finish_reason(iso_stop_reason reason);
 void iso_write_usage(const iso_job *job, iso_json_writer *writer);

@@ -517,6 +517,11 @@ class Answers(unittest.TestCase):
         self.assertEqual("".join(e["token"]["text"] for e in events[:-1]), whole["generated_text"])
         self.assertEqual(events[-1]["generated_text"], whole["generated_text"])
         self.assertEqual(events[-1]["details"]["finish_reason"], details["finish_reason"])
+        asked = {"inputs": "Hello", "parameters": {"max_new_tokens": 1, "decoder_input_details": True}}
+        prefill = self.server.post("/generate", asked)["details"]["prefill"]
+        self.assertEqual("".join(token["text"] for token in prefill if not token["special"]), "Hello")
+        self.assertIsNone(prefill[0]["logprob"])  # as TGI has it: no token is before it
+        self.assertLess(max(token["logprob"] for token in prefill[1:]), 0)
         for seed in (None, -3, 2 ** 62 + 1):  # the one that is told brings the same answer
             parameters = {"max_new_tokens": 12, "details": True, "do_sample": True, "seed": seed}
             first = self.server.post("/generate", {"inputs": "Hello", "parameters": parameters})
