@@ -65,6 +65,19 @@ void iso_write_usage(const iso_job *job, iso_json_writer *w) {
   iso_json_end(w, '}');
 }
 
+static void write_usage_so_far(const iso_job *job, iso_json_writer *w) {
+  int64_t n_prompt = 0, n_output = 0;
+  for (int i = 0; i < job->n_prompts; i++)
+    n_prompt += job->prompts[i].count;
+  for (int i = 0; i < job->n_answers; i++)
+    n_output += job->answers[i].n_tokens;
+  iso_json_begin(w, "usage", '{');
+  iso_json_int(w, "prompt_tokens", n_prompt);
+  iso_json_int(w, "total_tokens", n_prompt + n_output);
+  iso_json_int(w, "completion_tokens", n_output);
+  iso_json_end(w, '}');
+}
+
 void iso_begin_object(const iso_job *job, const char *object, iso_json_writer *w) {
   iso_json_begin(w, NULL, '{');
   iso_json_string(w, "id", job->id);
@@ -86,7 +99,9 @@ void iso_end_chunk(const iso_job *job, const char *finish, iso_json_writer *w) {
   iso_json_string(w, "finish_reason", finish);
   iso_json_end(w, '}');
   iso_json_end(w, ']');
-  if (job->include_usage)
+  if (job->include_usage && job->usage_in_each)
+    write_usage_so_far(job, w);
+  else if (job->include_usage)
     iso_json_null(w, "usage");
   iso_json_end(w, '}');
   iso_sse_end(w);

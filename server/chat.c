@@ -55,17 +55,27 @@ bool iso_read_stream_options(iso_job *job, iso_api_error *refusal) {
   if (!cJSON_IsObject(options))
     return iso_refuse(refusal, 400, "stream_options", "invalid_type",
                       "'stream_options' must be an object");
+  bool obfuscates = false;
+  const struct {
+    const char *name;
+    bool *value;
+  } rows[] = {{"include_usage", &job->include_usage},
+              {"continuous_usage_stats", &job->usage_in_each}, /* vLLM's; goes with the former */
+              {"include_obfuscation", &obfuscates}};
   for (const cJSON *item = options->child; item; item = item->next) {
-    bool usage = strcmp(item->string, "include_usage") == 0;
-    if (!usage && strcmp(item->string, "include_obfuscation") != 0)
+    size_t i = 0;
+    while (i < sizeof rows / sizeof *rows && strcmp(item->string, rows[i].name) != 0)
+      i++;
+    if (i == sizeof rows / sizeof *rows)
       return iso_refuse(refusal, 400, "stream_options", "unknown_parameter",
-                        "'stream_options' holds '%.64s'; it knows 'include_usage'", item->string);
+                        "'stream_options' holds '%.64s'; it knows 'include_usage' and "
+                        "'continuous_usage_stats'",
+                        item->string);
     if (!cJSON_IsBool(item) && !cJSON_IsNull(item))
       return iso_refuse(refusal, 400, "stream_options", "invalid_type",
                         "'%.64s' must be true or false", item->string);
-    if (usage)
-      job->include_usage = cJSON_IsTrue(item);
-    else if (cJSON_IsTrue(item))
+    *rows[i].value = cJSON_IsTrue(item);
+    if (obfuscates)
       return iso_refuse(refusal, 400, "stream_options", "unsupported_value",
                         "'include_obfuscation' is not supported: pieces have the length of their "
                         "text");

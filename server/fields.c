@@ -193,7 +193,8 @@ static const struct {
     {"tokens", "{\"type\":\"array\",\"items\":{\"type\":\"integer\",\"minimum\":0}}"},
     {"parameters", "{\"$ref\":\"#/components/schemas/GenerateParameters\"}"},
     {"stream_options", "{\"type\":[\"object\",\"null\"],\"additionalProperties\":false,"
-                       "\"properties\":{\"include_usage\":{\"type\":\"boolean\"}}}"},
+                       "\"properties\":{\"include_usage\":{\"type\":\"boolean\"},"
+                       "\"continuous_usage_stats\":{\"type\":\"boolean\"}}}"},
     {"stop", "{\"anyOf\":[{\"type\":[\"string\",\"null\"],\"minLength\":1},{\"type\":\"array\","
              "\"maxItems\":16,\"items\":{\"type\":\"string\",\"minLength\":1}}]}"},
     {"stop_token_ids", "{\"type\":[\"array\",\"null\"],\"maxItems\":64,"

@@ -83,9 +83,10 @@ struct iso_job {
   size_t body_length;
   cJSON *root; /* until submitted, and with it what `fields` borrows from it */
   iso_fields fields;
-  bool always_stream, stream, include_usage, base64;
-  int32_t adapter;  /* that "model" names; 0: the model alone */
-  bool prompt_only; /* "max_tokens": 0: the prompt alone is answered */
+  bool always_stream, stream, base64;
+  bool include_usage, usage_in_each; /* a last piece of the stream, or all of them */
+  int32_t adapter;                   /* that "model" names; 0: the model alone */
+  bool prompt_only;                  /* "max_tokens": 0: the prompt alone is answered */
   bool is_prepared;
   iso_api_error refusal;
   iso_request request; /* all but the prompt */
@@ -137,7 +138,7 @@ bool iso_job_set_tgi_grammar(iso_job *job, iso_api_error *refusal);
 bool iso_job_force_call(iso_job *job, const char *name, iso_api_error *refusal);
 /* Where a function is "strict", calls that the model chooses to make are held to their schemas. */
 bool iso_job_hold_calls(iso_job *job, iso_api_error *refusal);
-/* "stream_options" into job->include_usage. */
+/* "stream_options" into job->include_usage and usage_in_each. */
 bool iso_read_stream_options(iso_job *job, iso_api_error *refusal);
 /* Ids of fields->messages through the chat template, with calls as `format` writes them where that
  * has no place for any; with `must_show_tools` refused where it says the same without

@@ -292,6 +292,22 @@ class Answers(unittest.TestCase):
             self.assertEqual(deltas[0]["delta"].get("role"), "assistant")
             self.assertEqual([d["finish_reason"] for d in deltas], [None] * (len(deltas) - 1) + ["length"])
 
+    def test_usage_in_each_piece(self):
+        """What vLLM's clients that count as they go ask for."""
+        body = {"messages": HELLO, "max_tokens": 6, "ignore_eos": True, "n": 2, "stream": True}
+        both = {"include_usage": True, "continuous_usage_stats": True}
+        *events, last = self.server.stream(CHAT, {**body, "stream_options": both})
+        counts = [event["usage"]["completion_tokens"] for event in events]
+        self.assertEqual((counts, counts[-1], events[-1]["usage"]["total_tokens"]), (sorted(counts), 12, last["usage"]["total_tokens"]))
+        self.assertGreater(len(set(counts)), 6)
+        self.assertEqual({event["usage"]["prompt_tokens"] for event in events}, {last["usage"]["prompt_tokens"]})
+        for options in ({"continuous_usage_stats": False}, {"continuous_usage_stats": True}, {**both, "include_usage": False}):
+            for event in self.server.stream(CHAT, {**body, "stream_options": options}):
+                self.assertNotIn("usage", event)
+        prompts = {"prompt": ["a", "bc"], "max_tokens": 3, "ignore_eos": True, "stream": True, "stream_options": both}
+        *events, last = self.server.stream(COMPLETIONS, prompts)
+        self.assertEqual(events[-1]["usage"]["total_tokens"], last["usage"]["total_tokens"])
+
     def test_same_seed_alone_and_among_others(self):
         alone = self.complete(temperature=1.5, max_tokens=60, ignore_eos=True)["choices"][0]["text"]
         texts = []
