@@ -2,8 +2,10 @@
 #include "server/job.h"
 
 #include "core/json.h"
+#include "models/chat/chat_template.h"
 #include "models/chat/messages.h"
 #include "models/model.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -64,56 +66,64 @@ static bool shows_calls(const iso_model *model, const cJSON *tools) {
   return found || !ok;
 }
 
-/* {"name": ..., "arguments": ...}, under the format's name for those. */
-static void write_call(const cJSON *call, const char *key, iso_json_writer *w) {
-  const cJSON *function = cJSON_GetObjectItemCaseSensitive(call, "function");
-  const cJSON *name = cJSON_GetObjectItemCaseSensitive(function, "name");
-  char *arguments = cJSON_PrintUnformatted(cJSON_GetObjectItemCaseSensitive(function, "arguments"));
-  w->needs_comma = false;
-  iso_json_begin(w, NULL, '{');
-  iso_json_string(w, "name", cJSON_IsString(name) ? name->valuestring : "");
-  iso_json_raw(w, key, arguments ? arguments : "{}");
-  iso_json_end(w, '}');
-  cJSON_free(arguments);
-}
-
-static void append(iso_json_writer *w, const char *text) {
-  iso_printer_append(&w->text, text, text ? strlen(text) : 0);
+/* What stands around the calls of an answer and around each of them, by the format. */
+static cJSON *describe(const iso_tool_format *format) {
+  bool has_marks = format && !format->bare, is_list = has_marks && format->is_list;
+  const char *begin = has_marks ? format->begin : "";
+  const char *end = has_marks && format->end ? format->end : "";
+  const char *between = is_list ? ", " : has_marks ? "\n" : "; ";
+  const struct {
+    const char *name, *value, *rest;
+  } rows[] = {{"open", is_list ? begin : "", is_list ? (*end ? "[" : " [") : ""},
+              {"begin", is_list ? "" : begin, has_marks && !is_list ? "\n" : ""},
+              {"between", between, ""},
+              {"end", has_marks && !is_list ? "\n" : "", is_list ? "" : end},
+              {"close", is_list ? "]" : "", is_list ? end : ""},
+              {"key", format ? format->key : "arguments", ""}};
+  cJSON *values = cJSON_CreateObject();
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    char text[64];
+    snprintf(text, sizeof text, "%s%s", rows[i].value, rows[i].rest);
+    if (!values || !cJSON_AddStringToObject(values, rows[i].name, text)) {
+      cJSON_Delete(values);
+      return NULL;
+    }
+  }
+  return values;
 }
 
 /* Puts a message's calls behind its text, in the way in which the model writes them; plainly where
- * that is not known. */
-static bool write_calls(cJSON *message, const iso_tool_format *format) {
-  bool has_marks = format && !format->bare, is_list = has_marks && format->is_list;
-  const char *begin = has_marks ? format->begin : "", *end = has_marks ? format->end : NULL;
-  const char *between = is_list ? ", " : has_marks ? "\n" : "; ";
-  const cJSON *content = cJSON_GetObjectItemCaseSensitive(message, "content");
-  const cJSON *calls = cJSON_GetObjectItemCaseSensitive(message, "tool_calls");
-  iso_json_writer w = {0};
-  if (cJSON_IsString(content) && *content->valuestring) {
-    append(&w, content->valuestring);
-    append(&w, "\n");
+ * that is not known. In a template's words, for JSON as templates write it. */
+static iso_status write_calls(cJSON *message, const iso_tool_format *format) {
+  static const char source[] =
+      "{% set m = messages[0] %}{% if m.content %}{{ m.content ~ '\\n' }}{% endif %}{{ open }}"
+      "{% for call in m.tool_calls %}{% if not loop.first %}{{ between }}{% endif %}{{ begin }}"
+      "{{ {'name': call.function.name, key: call.function.arguments} | tojson }}{{ end }}"
+      "{% endfor %}{{ close }}";
+  iso_chat_template *writer = NULL;
+  char *text = NULL;
+  size_t length;
+  cJSON *values = describe(format), *list = cJSON_CreateArray(), *content = NULL;
+  iso_status status = ISO_ERROR_OUT_OF_MEMORY;
+  if (values && cJSON_AddItemReferenceToArray(list, message))
+    status = iso_chat_template_create(source, sizeof source - 1, &writer);
+  const iso_chat_input input = {.messages = list, .extra = values};
+  if (status == ISO_OK)
+    status = iso_chat_template_render(writer, &input, &text, &length);
+  if (status == ISO_OK) {
+    content = cJSON_CreateString(text);
+    cJSON_DeleteItemFromObjectCaseSensitive(message, "tool_calls");
+    cJSON_DeleteItemFromObjectCaseSensitive(message, "content");
+    if (!content || !cJSON_AddItemToObject(message, "content", content)) {
+      cJSON_Delete(content);
+      status = ISO_ERROR_OUT_OF_MEMORY;
+    }
   }
-  append(&w, is_list ? begin : "");
-  append(&w, is_list ? "[" : "");
-  for (const cJSON *call = calls->child; call; call = call->next) {
-    append(&w, call != calls->child ? between : "");
-    append(&w, is_list ? "" : begin);
-    write_call(call, format ? format->key : "arguments", &w);
-    append(&w, is_list ? "" : end);
-  }
-  append(&w, is_list ? "]" : "");
-  append(&w, is_list ? end : "");
-  cJSON *written = w.text.failed ? NULL : cJSON_CreateString(w.text.data);
-  free(w.text.data);
-  if (!written)
-    return false;
-  cJSON_DeleteItemFromObjectCaseSensitive(message, "tool_calls");
-  cJSON_DeleteItemFromObjectCaseSensitive(message, "content");
-  if (cJSON_AddItemToObject(message, "content", written))
-    return true;
-  cJSON_Delete(written);
-  return false;
+  iso_chat_template_destroy(writer);
+  cJSON_Delete(list);
+  cJSON_Delete(values);
+  free(text);
+  return status;
 }
 
 /* A template without a place for calls would leave out what was asked of the tools whose answers
@@ -126,7 +136,8 @@ static bool write_unshown_calls(const iso_model *model, const iso_tool_format *f
   if (!any || shows_calls(model, tools))
     return true;
   for (cJSON *message = messages->child; message; message = message->next)
-    if (has_calls(message) && !write_calls(message, format))
+    /* What is no call stays for the template. */
+    if (has_calls(message) && write_calls(message, format) == ISO_ERROR_OUT_OF_MEMORY)
       return false;
   return true;
 }

@@ -51,16 +51,21 @@ class Messages(unittest.TestCase):
     def test_calls_that_a_template_does_not_write_are_text(self):
         """As clients send back what the server answered, with no content; in the way of the model's calls."""
         plain = "{% for m in messages %}{{ '[' + m.role + ']' + m['content'] }}{% endfor %}"
-        f, g = {"name": "f", "arguments": '{"a": 1}'}, {"name": "g", "arguments": ""}
-        written = '{"name":"f","arguments":{"a":1}}', '{"name":"g","arguments":{}}'
-        for kind, text in (("auto", "; ".join(written)), ("hermes", "\n".join(f"<tool_call>{call}</tool_call>" for call in written)),
-                           ("mistral", f"[TOOL_CALLS][{', '.join(written)}]"), ("llama3", "; ".join(written).replace("arguments", "parameters")),
+        f, g = {"name": "f", "arguments": '{"a":1.0, "b": "é"}'}, {"name": "g", "arguments": ""}
+        written = '{"name": "f", "arguments": {"a": 1.0, "b": "é"}}', '{"name": "g", "arguments": {}}'
+        for kind, text in (("auto", "; ".join(written)), ("hermes", "\n".join(f"<tool_call>\n{call}\n</tool_call>" for call in written)),
+                           ("mistral", f"[TOOL_CALLS] [{', '.join(written)}]"), ("llama3", "; ".join(written).replace("arguments", "parameters")),
                            ("phi4", f"<|tool_call|>[{', '.join(written)}]<|/tool_call|>")):
             server = self.serve(plain, "--tool-calls", kind)
             for content in (None, ""):
                 self.assertEqual(self.read(server, self.conversation(f, g, content=content)), f"[user]u[assistant]{text}[tool]42")
             self.assertEqual(self.read(server, self.conversation(f, g, content="I ask.")), f"[user]u[assistant]I ask.\n{text}[tool]42")
-        self.assertEqual(self.read(self.serve(WITH_CALLS), self.conversation(f, content="I ask.")), '[user]u[assistant]I ask.(f {"a": 1})[tool]42')
+        self.assertEqual(self.read(self.serve(WITH_CALLS), self.conversation(f, content="I ask.")),
+                         '[user]u[assistant]I ask.(f {"a": 1.0, "b": "é"})[tool]42')
+        server = self.serve(plain)
+        for odd in ({}, {"name": 1}, {"function": {}}, {"function": "f"}, 1):  # none of them is a call, and all are answered
+            status, _, body = server.request("POST", "/tokenize", {"messages": [{"role": "assistant", "content": "a", "tool_calls": [odd]}]})
+            self.assertIn(status, (200, 400), (odd, body))
 
     def test_a_forced_call_goes_back_as_it_came(self):
         server = self.serve("{% for m in messages %}{{ '[' + m.role + ']' + m['content'] }}{% endfor %}")
