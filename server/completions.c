@@ -121,12 +121,14 @@ static size_t count_trimmed(iso_answer *answer, int32_t token, size_t length) {
   return left < length ? length - left : 0;
 }
 
-/* Characters that a token begins in the answer's text. */
-static size_t count_characters(const iso_job *job, iso_answer *answer, int32_t token) {
+/* Characters that a token begins in the answer's text, where the prompt is without its special
+ * tokens whatever the answer shows. */
+static size_t count_characters(const iso_job *job, iso_answer *answer, int32_t token,
+                               bool is_prompt) {
   const iso_tokenizer *tokenizer = iso_model_get_tokenizer(job->server->model);
   size_t length = 0, n = 0;
   const char *bytes = iso_token_bytes(job->server->model, token, &length);
-  if (iso_tokenizer_is_control(tokenizer, token) && !job->request.show_special)
+  if (iso_tokenizer_is_control(tokenizer, token) && (is_prompt || !job->request.show_special))
     return 0;
   if (!answer->reader.tokenizer)
     begin_reading(job, answer);
@@ -178,7 +180,8 @@ static void write_logprobs(const iso_job *job, iso_answer *answer, const iso_eve
   iso_json_begin(w, "text_offset", '[');
   for (token_walk walk = walk_begin(job, answer, event); (token = walk_next(&walk));) {
     iso_json_int(w, NULL, (int64_t)answer->text_offset);
-    answer->text_offset += count_characters(job, answer, token->chosen.token);
+    answer->text_offset +=
+        count_characters(job, answer, token->chosen.token, walk.event->is_prompt);
   }
   iso_json_end(w, ']');
   iso_json_end(w, '}');

@@ -65,7 +65,10 @@ class ContinuedText(unittest.TestCase):
         for prompt, echo, offsets in (("ab", False, [0, 3]), ([1], False, [0, 2]), ("ab", True, [0, 0, 1, 2, 5]),
                                       ([1, WORD], True, [0, 0, 2, 5]), ([1], True, [0, 0, 2])):
             body = {"prompt": prompt, "echo": echo, "logprobs": 0, "max_tokens": 2, "logit_bias": {str(WORD): 100}}
-            answer = self.server.post(COMPLETIONS, {**body, "n": 2})["choices"][1]
+            for shown in (True, False):
+                answer = self.server.post(COMPLETIONS, {**body, "n": 2, "skip_special_tokens": not shown})["choices"][1]
+                if prompt != [1]:  # which is shown, and then something is before the answer
+                    self.assertEqual(answer["logprobs"]["text_offset"], offsets, answer)
             self.assertEqual(answer["logprobs"]["text_offset"], offsets, answer)
             self.assertEqual(answer["text"][offsets[-1]:], answer["logprobs"]["tokens"][-1])
             events = [event["choices"][0]["logprobs"] for event in self.server.stream(COMPLETIONS, {**body, "stream": True})]
