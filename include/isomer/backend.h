@@ -12,8 +12,9 @@
  *  - Storage is a handle plus a byte offset, never a pointer: some devices have none to give.
  *    Offsets and sizes are 64 bits wide, and single allocations above 4 GiB must work or be
  *    refused with ISO_ERROR_OUT_OF_MEMORY.
- *  - Failures return a status; its sentence is set with host->fail() (iso_backend_fail()). A
- *    backend never aborts, exits or prints.
+ *  - Failures return a status; its sentence is set with host->fail() (iso_backend_fail()) by the
+ *    thread that returns it. ISO_OK brings what was asked for. A backend never aborts, exits or
+ *    prints.
  *  - Functions may be called from any thread, but the caller never uses one queue, or one buffer
  *    for writing, from two threads at a time.
  *
@@ -177,7 +178,7 @@ typedef struct iso_kernel {
   const char *name; /* "matmul.q4_0.avx512": op, scheme, tier */
   iso_scheme_mask schemes;
   iso_scheme_mask activations;
-  uint32_t layout;
+  uint32_t layout; /* of the weight: PLAIN, or any other number that a record of this op packs */
   int32_t rank; /* higher is preferred */
   /* Optional (accepts all that the masks let through). May only look at schemes, dims, strides
    * and attributes. A refusal may set a static sentence. Pure and thread safe. */
@@ -193,7 +194,9 @@ typedef struct iso_kernel {
                              uint64_t *out_bytes);
   iso_status (*pack)(iso_queue *queue, const iso_host_weight *weight, iso_buffer *buffer,
                      uint64_t offset);
-  /* Enqueues the op. Sizes may be zero in any symbolic dimension: then nothing is written. */
+  /* Enqueues the op. Sizes may be zero in any symbolic dimension: then nothing is written.
+   * `arguments` and its attributes are read before launch() returns: a queue that does the work
+   * later keeps a copy. The buffers stay until the queue has been waited for. */
   iso_status (*launch)(iso_queue *queue, const iso_op_arguments *arguments);
 } iso_kernel;
 
@@ -228,7 +231,8 @@ typedef struct iso_memory_table {
                       iso_buffer **out_buffer);
   void (*free)(iso_device *device, iso_buffer *buffer);
   /* The host address of a buffer's byte 0, for STAGING buffers, and for DEVICE buffers where
-   * ISO_FEATURE_HOST_MEMORY is set. Stays valid until free(). Required. */
+   * ISO_FEATURE_HOST_MEMORY is set: a multiple of the device's alignment_bytes, never NULL. Stays
+   * valid until free(). Required. */
   iso_status (*map)(iso_device *device, iso_buffer *buffer, void **out_address);
   /* Optional. Makes a buffer of memory the caller owns and keeps alive and unchanged; kernels
    * only read it. Default: unsupported, and the core copies instead. */
@@ -258,8 +262,8 @@ typedef struct iso_queue_table {
   iso_status (*host_wait)(iso_queue *queue, uint64_t value, uint64_t timeout_us);
   /* Optional. Enqueues a wait for another queue of the same backend. Default: host_wait. */
   iso_status (*wait)(iso_queue *queue, iso_queue *other, uint64_t value);
-  /* Optional, together. Between begin and end, work is kept and not run; the recording can be
-   * replayed while its buffers live. Default: the core walks the plan each time. */
+  /* Optional, all four together. Between begin and end, work is kept and not run; the recording can
+   * be replayed while its buffers live. Default: the core walks the plan each time. */
   iso_status (*record_begin)(iso_queue *queue);
   iso_status (*record_end)(iso_queue *queue, void **out_recording);
   iso_status (*replay)(iso_queue *queue, void *recording);
@@ -269,7 +273,8 @@ typedef struct iso_queue_table {
 typedef struct iso_backend {
   uint32_t size;
   uint32_t abi;     /* ISO_ABI_VERSION the backend was built with */
-  const char *name; /* "cpu", "cuda", "acme": lower case, the word before ':' in --device */
+  const char *name; /* "cpu", "cuda", "acme": the word before ':' in --device, 1 to 31 of a-z,
+                       0-9 and _ */
   const iso_driver_table *driver;
   const iso_device_table *device;
   const iso_memory_table *memory;

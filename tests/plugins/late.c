@@ -15,6 +15,7 @@ typedef struct late_command late_command;
 struct late_command {
   enum { LATE_LAUNCH, LATE_COPY, LATE_FILL, LATE_SIGNAL } kind;
   iso_op_arguments arguments;
+  max_align_t attributes[4]; /* a copy */
   iso_buffer *target, *source;
   uint64_t target_offset, source_offset, bytes, value;
   uint8_t byte;
@@ -34,12 +35,18 @@ typedef struct late_queue {
   char message[256];
 } late_queue;
 
+static iso_status launch_copy(late_queue *queue, const late_command *command) {
+  iso_op_arguments arguments = command->arguments;
+  arguments.attributes = command->attributes;
+  return launch(&queue->base, &arguments);
+}
+
 static iso_status run(late_queue *queue, const late_command *command) {
   switch (command->kind) {
   case LATE_LAUNCH:
     if (++queue->n_launches == queue->fault_at)
       return ISO_ERROR_DEVICE;
-    return launch(&queue->base, &command->arguments);
+    return launch_copy(queue, command);
   case LATE_COPY:
     return queue_copy(&queue->base, command->target, command->target_offset, command->source,
                       command->source_offset, command->bytes);
@@ -156,7 +163,12 @@ static iso_status late_fill(iso_queue *queue, iso_buffer *target, uint64_t offse
 }
 
 static iso_status late_launch(iso_queue *queue, const iso_op_arguments *arguments) {
-  return enqueue(queue, &(late_command){.kind = LATE_LAUNCH, .arguments = *arguments}, NULL);
+  late_command command = {.kind = LATE_LAUNCH, .arguments = *arguments};
+  uint32_t bytes = *(const uint32_t *)arguments->attributes;
+  if (bytes > sizeof command.attributes)
+    return iso_backend_fail(host, ISO_ERROR_INTERNAL, "attributes of %u bytes", bytes);
+  memcpy(command.attributes, arguments->attributes, bytes);
+  return enqueue(queue, &command, NULL);
 }
 
 static iso_status late_signal(iso_queue *queue, uint64_t *out_value) {
