@@ -3,6 +3,7 @@
 #include "core/file.h"
 #include "core/log.h"
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -169,11 +170,16 @@ iso_status iso_backend_adopt(const iso_backend *source, iso_loaded_backend **out
   return ISO_OK;
 }
 
+/* Entries fill static tables, which are copied here: one thread at a time. */
 iso_status iso_backend_query(iso_backend_query_function query, iso_loaded_backend **out_backend) {
+  static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
   /* Stands when the backend refuses without a word. */
   (void)iso_fail(ISO_ERROR_UNSUPPORTED, "the backend refuses this host and gives no reason");
+  pthread_mutex_lock(&lock);
   const iso_backend *backend = query(ISO_ABI_VERSION, &iso_core_host);
-  return backend ? iso_backend_adopt(backend, out_backend) : ISO_ERROR_UNSUPPORTED;
+  iso_status status = backend ? iso_backend_adopt(backend, out_backend) : ISO_ERROR_UNSUPPORTED;
+  pthread_mutex_unlock(&lock);
+  return status;
 }
 
 /* A file name alone is a file of the current folder here, where dlopen() would look for it in the

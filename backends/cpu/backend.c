@@ -167,7 +167,8 @@ const iso_backend *iso_cpu_backend_query(uint32_t host_abi, const iso_host *host
                      ISO_ABI_MAJOR, ISO_ABI_MINOR, host_abi >> 16, host_abi & 0xffff);
     return NULL;
   }
-  iso_cpu_host = host;
+  if (iso_cpu_host != host) /* devices of an earlier call read it */
+    iso_cpu_host = host;
   backend = (iso_backend){.size = sizeof backend,
                           .abi = ISO_ABI_VERSION,
                           .name = "cpu",

@@ -49,7 +49,8 @@ extern "C" ISO_BACKEND_EXPORT const iso_backend *iso_backend_query(uint32_t host
                            ISO_ABI_MAJOR, host_abi >> 16);
     return nullptr;
   }
-  cuda_host = host;
+  if (cuda_host != host) /* devices of an earlier call read it */
+    cuda_host = host;
   if (!collect(&backend.kernel_count)) {
     (void)iso_backend_fail(host, ISO_ERROR_INTERNAL, "more than %d kernel records", MAX_RECORDS);
     return nullptr;

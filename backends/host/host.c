@@ -267,6 +267,7 @@ const iso_backend *iso_host_backend_query(uint32_t host_abi, const iso_host *giv
                      host_abi >> 16);
     return NULL;
   }
-  host = given_host;
+  if (host != given_host) /* devices of an earlier call read it */
+    host = given_host;
   return &backend;
 }

@@ -17,7 +17,8 @@ const iso_backend *iso_backend_query(uint32_t host_abi, const iso_host *host) {
                ISO_ABI_MAJOR, host_abi >> 16);
     return NULL;
   }
-  vulkan_host = host;
+  if (vulkan_host != host) /* devices of an earlier call read it */
+    vulkan_host = host;
   queue_table = vulkan_queue_table;
   if (vulkan_is_synchronous()) { /* what is replayed would fail as a whole */
     queue_table.record_begin = NULL;

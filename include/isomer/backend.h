@@ -287,7 +287,9 @@ typedef struct iso_backend {
 } iso_backend;
 
 /* The entry of a backend library. `host` outlives the backend. Returns NULL, with the sentence
- * set through host->fail(), when it cannot serve this host. */
+ * set through host->fail(), when it cannot serve this host. May be called again, always with the
+ * same host, while devices of the backend are open and at work, but by one thread at a time: what
+ * it returns is copied before the next call, and what devices use it must leave as it is. */
 typedef const iso_backend *(*iso_backend_query_function)(uint32_t host_abi, const iso_host *host);
 #define ISO_BACKEND_ENTRY "iso_backend_query"
 #if defined(__GNUC__)

@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <cmocka.h>
 #include <isomer/plan.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -283,6 +284,38 @@ static void test_plain_file_name(void **state) {
   iso_registry_destroy(registry);
 }
 
+/* Counts the registries whose backends are not whole. */
+static void *make_registries(void *context) {
+  uint32_t *n_bad = context;
+  for (int i = 0; i < 300; i++) {
+    iso_registry *registry = NULL;
+    const iso_loaded_backend *cpu, *misfit;
+    bool is_good = iso_registry_create(&registry) == ISO_OK &&
+                   iso_registry_load(registry, PLUGINS "/libisomer-misfit.so") == ISO_OK &&
+                   iso_registry_find(registry, "cpu", &cpu) == ISO_OK &&
+                   iso_registry_find(registry, "misfit", &misfit) == ISO_OK &&
+                   cpu->backend.kernel_count > 20 && misfit->backend.kernel_count == 2;
+    *n_bad += !is_good;
+    iso_registry_destroy(registry);
+  }
+  return NULL;
+}
+
+/* Models are opened by several threads at once, and a backend's entry fills static tables. */
+static void test_many_threads(void **state) {
+  (void)state;
+  enum { N = 4 };
+  pthread_t threads[N];
+  uint32_t n_bad[N] = {0};
+  assert_int_equal(setenv("ISOMER_MISFIT", "none", 1), 0);
+  for (int i = 0; i < N; i++)
+    assert_int_equal(pthread_create(&threads[i], NULL, make_registries, &n_bad[i]), 0);
+  for (int i = 0; i < N; i++)
+    assert_int_equal(pthread_join(threads[i], NULL), 0);
+  for (int i = 0; i < N; i++)
+    assert_int_equal(n_bad[i], 0);
+}
+
 static void test_absent_devices(void **state) {
   (void)state;
   iso_registry *registry = new_registry();
@@ -489,6 +522,7 @@ int main(void) {
       cmocka_unit_test(test_full_texts),
       cmocka_unit_test(test_refusing_backends),
       cmocka_unit_test(test_plain_file_name),
+      cmocka_unit_test(test_many_threads),
       cmocka_unit_test(test_absent_devices),
       cmocka_unit_test(test_search_path),
       cmocka_unit_test(test_template_plugin),
