@@ -155,7 +155,7 @@ static iso_status memory_alloc(iso_device *device, iso_memory_kind kind, uint64_
     buffer->bytes = bytes ? bytes : 1;
     if (buffer->bytes <= SLAB_BUFFER_BYTES)
       slab_alloc(device, buffer);
-    else
+    if (!buffer->data) /* also where there is no room for another slab */
       buffer->data = huge_alloc(device, buffer->bytes);
   }
   if (!buffer || !buffer->data) {
