@@ -165,21 +165,23 @@ static iso_status encode_inner(const iso_tokenizer *tokenizer, const char *text,
 static iso_status encode_marked(const iso_tokenizer *tokenizer, const char *text, size_t length,
                                 uint32_t flags, id_list *list) {
   const char *end = text + length;
-  bool literal = false;
+  bool literal = false, first = true;
   for (const char *at = text; at < end; literal = !literal) {
     const char *stop = strstr(at, literal ? MARK_END : MARK_BEGIN);
     size_t piece = stop ? (size_t)(stop - at) : (size_t)(end - at);
-    if (at == text && piece > 0) {
+    uint32_t of_piece = literal ? flags & ~(uint32_t)ISO_TOKENIZE_PARSE_SPECIAL : flags;
+    if (piece > 0 && first) {
       int32_t *ids = NULL;
       size_t count = 0;
-      iso_status status = iso_tokenizer_encode(tokenizer, at, piece, flags, &ids, &count);
+      iso_status status = iso_tokenizer_encode(tokenizer, at, piece, of_piece, &ids, &count);
       if (status == ISO_OK)
         status = add_ids(list, ids, count);
       free(ids);
       ISO_TRY(status);
+      first = false;
     } else if (piece > 0) {
-      ISO_TRY(encode_inner(tokenizer, at, piece,
-                           literal ? 0 : flags & ~(uint32_t)ISO_TOKENIZE_ADD_SPECIAL, list));
+      ISO_TRY(
+          encode_inner(tokenizer, at, piece, of_piece & ~(uint32_t)ISO_TOKENIZE_ADD_SPECIAL, list));
     }
     at = stop ? stop + MARK_LENGTH : end;
   }

@@ -132,19 +132,20 @@ static void test_one_bos(void **state) {
 static void test_prompt_has_no_end(void **state) {
   (void)state;
   iso_tokenizer *t = open_golden("llama2_first");
-  static const char *const texts[] = {"Hello", "Hello \xEE\x80\x80</s>\xEE\x80\x81 you"};
+  static const char *const texts[] = {"Hello", "Hello \xEE\x80\x80</s>\xEE\x80\x81 you",
+                                      "\xEE\x80\x80</s>\xEE\x80\x81 you"};
   static const int32_t eos = 2;
   iso_ids around = encode(t, texts[0], strlen(texts[0]), ISO_TOKENIZE_ADD_SPECIAL);
   assert_int_equal(around.data[around.length - 1], eos);
-  for (int marked = 0; marked < 2; marked++) {
+  for (size_t k = 0; k < sizeof texts / sizeof *texts; k++) {
     int32_t *ids;
     size_t count;
-    CHECK(iso_special_texts_encode(t, texts[marked], strlen(texts[marked]), marked,
-                                   ISO_TOKENIZE_ADD_SPECIAL, &ids, &count));
+    CHECK(iso_special_texts_encode(t, texts[k], strlen(texts[k]), k > 0, ISO_TOKENIZE_ADD_SPECIAL,
+                                   &ids, &count));
     assert_int_equal(ids[0], around.data[0]);
     for (size_t i = 0; i < count; i++)
       assert_int_not_equal(ids[i], eos);
-    if (!marked)
+    if (k == 0)
       assert_int_equal(count, around.length - 1);
     free(ids);
   }
