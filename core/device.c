@@ -12,6 +12,9 @@
 #define PIECE_BYTES (UINT64_C(4) << 20)
 enum { PIECES = 3 };
 
+/* Operands lie apart by this much, however small they are. */
+#define ISO_MOST_ALIGNMENT (1u << 20)
+
 typedef struct device_object {
   iso_open_device open; /* first: the public pointer is the object */
   struct device_object *next;
@@ -121,8 +124,9 @@ static iso_status read_info(iso_open_device *open) {
                            open->device_table.info(open->device, &raw.info)));
   iso_abi_copy_info(&open->info, &raw);
   uint32_t alignment = open->info.alignment_bytes ? open->info.alignment_bytes : 1;
-  if (alignment & (alignment - 1))
-    return iso_fail(ISO_ERROR_DEVICE, "an alignment of %u bytes is not a power of two", alignment);
+  if (alignment & (alignment - 1) || alignment > ISO_MOST_ALIGNMENT)
+    return iso_fail(ISO_ERROR_DEVICE, "an alignment of %u bytes is not a power of two up to %u",
+                    alignment, ISO_MOST_ALIGNMENT);
   open->info.alignment_bytes = alignment;
   return ISO_OK;
 }

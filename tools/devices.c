@@ -10,11 +10,13 @@ static void print_text(const iso_device_listing *listings, uint32_t count) {
     const iso_device_listing *row = &listings[i];
     char memory[16];
     if (row->spec[0])
-      printf("%-10s %s, %s, %u units\n%10s %s\n", row->spec, row->info.name,
+      printf("%-10s %s, %s, %u units\n", row->spec, row->info.name,
              iso_tool_format_bytes(row->info.memory_bytes, memory, sizeof memory),
-             row->info.n_units, "", row->info.detail);
+             row->info.n_units);
     else
       printf("%-10s none: %s\n", row->backend, row->reason);
+    if (row->info.detail[0])
+      printf("%10s %s\n", "", row->info.detail);
   }
 }
 

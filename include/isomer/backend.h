@@ -87,7 +87,8 @@ typedef struct iso_device_info {
   char detail[128];       /* driver version, tier chosen and why */
   uint64_t memory_bytes;  /* total memory of the device */
   uint64_t largest_allocation_bytes;
-  uint32_t alignment_bytes; /* of every buffer offset a kernel is given; a power of two */
+  uint32_t alignment_bytes; /* of every buffer offset a kernel is given; a power of two, at most
+                               2^20 */
   uint32_t subgroup_width;  /* lanes that run in step; 1 for CPUs */
   uint32_t n_units;         /* threads, multiprocessors, compute units */
   uint32_t features;        /* ISO_FEATURE_ bits */

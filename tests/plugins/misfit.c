@@ -14,6 +14,7 @@
  *   kernel.plain   a kernel that packs weights into the plain layout
  *   kernel.layout  a kernel of a layout that nobody packs
  *   kernel.size    kernels that are larger than the stride of their array
+ *   align          an alignment of 2 GiB
  *   brim           texts that fill their place, without an end
  *   mute.slot      that slot ("table.slot", or "launch") fails without a sentence
  *   odd.slot       and with a status that is none
@@ -108,6 +109,8 @@ static void describe(void *out_info, uint32_t index) {
                                .alignment_bytes = 16,
                                .features = ISO_FEATURE_HOST_MEMORY}};
   info.known.id[7] = (char)('0' + index);
+  if (is_misfit("align"))
+    info.known.alignment_bytes = 1u << 31;
   if (is_misfit("brim")) {
     memset(info.known.name, 'n', sizeof info.known.name);
     memset(info.known.id, 'i', sizeof info.known.id);

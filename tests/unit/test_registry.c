@@ -234,6 +234,18 @@ static void test_careless_slots(void **state) {
     }
 }
 
+/* Operands of 2 GiB each would follow from it. */
+static void test_alignment(void **state) {
+  (void)state;
+  iso_registry *registry = new_registry();
+  assert_int_equal(load_misfit(registry, "align"), ISO_OK);
+  iso_open_device *device;
+  assert_int_equal(iso_device_open(registry, "misfit:1", NULL, &device), ISO_ERROR_DEVICE);
+  assert_says("misfit:1 does not start: an alignment of 2147483648 bytes is not a power of two up "
+              "to 1048576");
+  iso_registry_destroy(registry);
+}
+
 /* Texts without an end are given one. */
 static void test_full_texts(void **state) {
   (void)state;
@@ -512,23 +524,15 @@ static void test_log_levels(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_whole),
-      cmocka_unit_test(test_newer),
-      cmocka_unit_test(test_older),
-      cmocka_unit_test(test_other_major),
-      cmocka_unit_test(test_optional_slots),
-      cmocka_unit_test(test_required_slots),
-      cmocka_unit_test(test_careless_slots),
-      cmocka_unit_test(test_full_texts),
-      cmocka_unit_test(test_refusing_backends),
-      cmocka_unit_test(test_plain_file_name),
-      cmocka_unit_test(test_many_threads),
-      cmocka_unit_test(test_absent_devices),
-      cmocka_unit_test(test_search_path),
-      cmocka_unit_test(test_template_plugin),
-      cmocka_unit_test(test_linked_in),
-      cmocka_unit_test(test_past_four_gib),
-      cmocka_unit_test(test_log_levels),
+      cmocka_unit_test(test_whole),           cmocka_unit_test(test_newer),
+      cmocka_unit_test(test_older),           cmocka_unit_test(test_other_major),
+      cmocka_unit_test(test_optional_slots),  cmocka_unit_test(test_required_slots),
+      cmocka_unit_test(test_careless_slots),  cmocka_unit_test(test_alignment),
+      cmocka_unit_test(test_full_texts),      cmocka_unit_test(test_refusing_backends),
+      cmocka_unit_test(test_plain_file_name), cmocka_unit_test(test_many_threads),
+      cmocka_unit_test(test_absent_devices),  cmocka_unit_test(test_search_path),
+      cmocka_unit_test(test_template_plugin), cmocka_unit_test(test_linked_in),
+      cmocka_unit_test(test_past_four_gib),   cmocka_unit_test(test_log_levels),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
