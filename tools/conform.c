@@ -160,7 +160,8 @@ static iso_status run_on(const iso_options *options, iso_open_device *device,
                              .perf = options->perf}};
   iso_tool_catch_end();
   iso_status status = run_grid(options, device, &run);
-  if (status == ISO_OK && !options->json)
+  bool is_cut = status == ISO_ERROR_CANCELLED; /* what was found until then is worth as much */
+  if ((status == ISO_OK || is_cut) && !options->json)
     iso_conform_print_text(&run.log);
   if (status == ISO_OK && junit)
     status = iso_conform_write_junit(&run.log, junit);

@@ -1,7 +1,10 @@
 """`isomer conform`: the table, JSON, JUnit XML, and the exit code of a wrong kernel."""
 import json
 import os
+import signal
+import subprocess
 import tempfile
+import time
 import unittest
 import xml.etree.ElementTree
 
@@ -33,7 +36,7 @@ class Conform(unittest.TestCase):
         done = isomer.run("conform", "--device", "host", "--op", "argmax")
         self.assertRegex(done.stdout, r"(?m)^op +passed +refused +failed$")
         self.assertRegex(done.stdout, r"(?m)^argmax +\d+ +0 +0$")
-        self.assertRegex(done.stdout, r"host \(.*\): \d+ passed, 0 refused, 0 failed")
+        self.assertRegex(done.stdout, r"host \(.*\): \d+ passed, \d+ refused, 0 failed")
 
     def test_parts_are_the_whole(self):
         def names(*arguments):
@@ -96,6 +99,20 @@ class Conform(unittest.TestCase):
         refusals = found["ops"][0]["refusals"]
         self.assertEqual(sum(row["count"] for row in refusals), found["refused"])
         self.assertIn("no kernel", refusals[0]["reason"])
+
+    def test_interrupted(self):
+        """What was found before the end is shown, and is no success."""
+        for seconds in (0.5, 2, 8, 32):  # until the signal is taken in the middle
+            with subprocess.Popen([isomer.BINARY, "conform", "--device", "host"], text=True,
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+                time.sleep(seconds)
+                process.send_signal(signal.SIGINT)
+                out, error = process.communicate(timeout=60)
+            if process.returncode != -signal.SIGINT:
+                break
+        self.assertEqual(process.returncode, 1, error)
+        self.assertRegex(error, r"^isomer: stopped after \d+ of \d+ cases\n$")
+        self.assertRegex(out, r"host \(.*\): [1-9]\d* passed, \d+ refused, 0 failed")
 
     def test_junit(self):
         with tempfile.TemporaryDirectory() as folder:
