@@ -72,8 +72,7 @@ iso_status iso_device_wait_for_queue(iso_queue *queue, uint64_t value) {
 
 /* ---- Opening ----------------------------------------------------------------------------- */
 
-/* Splits "name" or "name:index". */
-static iso_status parse_spec(const char *spec, char out_name[32], uint32_t *out_index) {
+iso_status iso_device_spec_parse(const char *spec, char out_name[32], uint32_t *out_index) {
   const char *colon = strchr(spec, ':');
   size_t length = colon ? (size_t)(colon - spec) : strlen(spec);
   const char *digits = colon ? colon + 1 : "0";
@@ -156,7 +155,7 @@ iso_status iso_device_open(iso_registry *registry, const char *spec,
   char name[32];
   uint32_t index = 0;
   const iso_loaded_backend *backend = NULL;
-  ISO_TRY(parse_spec(spec, name, &index));
+  ISO_TRY(iso_device_spec_parse(spec, name, &index));
   ISO_TRY(iso_registry_find(registry, name, &backend));
   ISO_TRY(check_present(backend, index, strchr(spec, ':') != NULL));
   device_object *object = calloc(1, sizeof *object);

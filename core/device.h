@@ -9,6 +9,10 @@
 ISO_MUST_CHECK iso_status iso_device_info_of(const iso_device *device, iso_device_info *out_info);
 ISO_MUST_CHECK iso_status iso_device_wait_for_queue(iso_queue *queue, uint64_t value);
 
+/* Splits "name" or "name:index"; without an index it is 0. */
+ISO_MUST_CHECK iso_status iso_device_spec_parse(const char *spec, char out_name[32],
+                                                uint32_t *out_index);
+
 /* Blocks until everything enqueued on the device's queue is done. */
 ISO_MUST_CHECK iso_status iso_device_drain(iso_open_device *device);
 

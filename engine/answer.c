@@ -3,22 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Where the text goes on from the prompt's, it is at its start only if that is empty. */
-static iso_status begin_text(const int32_t *prompt, int32_t n_prompt,
-                             const iso_tokenizer *tokenizer, const iso_request *request,
-                             iso_detokenizer *out_detokenizer) {
-  uint32_t flags = request->show_special ? 0 : ISO_DETOKENIZE_SKIP_SPECIAL;
-  iso_text text = {0};
-  iso_status status = ISO_OK;
-  iso_detokenizer_init(out_detokenizer, tokenizer, flags);
-  for (int32_t i = 0; request->goes_on && out_detokenizer->at_start && i < n_prompt; i++)
-    if (prompt[i] < iso_tokenizer_vocabulary_size(tokenizer) && status == ISO_OK)
-      status = iso_detokenizer_push(out_detokenizer, prompt[i], &text);
-  out_detokenizer->pending_length = 0;
-  iso_text_free(&text);
-  return status;
-}
-
 iso_status iso_answer_create(const int32_t *prompt, int32_t n_prompt,
                              const iso_tokenizer *tokenizer, const iso_request *request,
                              engine_answer *out_answer) {
@@ -34,11 +18,14 @@ iso_status iso_answer_create(const int32_t *prompt, int32_t n_prompt,
                          sizeof *answer.tokens));
   memcpy(answer.tokens, prompt, (size_t)n_prompt * sizeof *prompt);
   answer.n_tokens = (size_t)n_prompt;
-  iso_status status =
-      tokenizer ? begin_text(prompt, n_prompt, tokenizer, request, &answer.detokenizer) : ISO_OK;
+  if (tokenizer)
+    iso_detokenizer_init(&answer.detokenizer, tokenizer,
+                         request->show_special ? 0 : ISO_DETOKENIZE_SKIP_SPECIAL);
+  if (tokenizer && request->goes_on)
+    iso_detokenizer_go_on(&answer.detokenizer, prompt, (size_t)n_prompt);
   iso_stop_strings_init(&answer.stop, request->stop, request->n_stop);
-  if (status == ISO_OK && request->grammar)
-    status = iso_grammar_start(request->grammar, &answer.grammar);
+  iso_status status =
+      request->grammar ? iso_grammar_start(request->grammar, &answer.grammar) : ISO_OK;
   *out_answer = answer;
   return status;
 }

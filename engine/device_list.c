@@ -1,5 +1,7 @@
 #include "engine/device_list.h"
 
+#include "core/device.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,22 +11,23 @@ enum { GPU_REUSE_DELAY = 4 };
 /* An H200's products take about as long for fewer; 448 rows take longer than 512 there. */
 enum { GPU_TILE_ROWS = 128 };
 
-/* Whether two specs name one device: "cuda" is "cuda:0". */
-static bool is_same_device(const char *a, const char *b) {
-  size_t length = strcspn(a, ":");
-  const char *index_a = a[length] ? a + length + 1 : "0";
-  const char *index_b = strcspn(b, ":") == strlen(b) ? "0" : b + strcspn(b, ":") + 1;
-  return length == strcspn(b, ":") && memcmp(a, b, length) == 0 &&
-         strtoul(index_a, NULL, 10) == strtoul(index_b, NULL, 10);
+static iso_status check_is_new(const iso_device_list *list, const char *spec) {
+  char name[32], other_name[32];
+  uint32_t index, other_index;
+  ISO_TRY(iso_device_spec_parse(spec, name, &index));
+  for (uint32_t i = 0; i < list->n_devices; i++) {
+    ISO_TRY(iso_device_spec_parse(list->devices[i]->spec, other_name, &other_index));
+    if (index == other_index && strcmp(name, other_name) == 0)
+      return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "device %s is named twice", spec);
+  }
+  return ISO_OK;
 }
 
 static iso_status open_one(iso_device_list *list, const char *spec,
                            const iso_device_options *options) {
   if (list->n_devices == ISO_MAX_DEVICES)
     return iso_fail(ISO_ERROR_LIMIT, "more than %d devices", ISO_MAX_DEVICES);
-  for (uint32_t i = 0; i < list->n_devices; i++)
-    if (is_same_device(list->devices[i]->spec, spec))
-      return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "device %s is named twice", spec);
+  ISO_TRY(check_is_new(list, spec));
   iso_open_device *device;
   ISO_TRY(iso_device_open(list->registry, spec, options, &device));
   list->plan_devices[list->n_devices] =

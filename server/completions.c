@@ -102,13 +102,10 @@ static void write_top(const iso_model *model, const iso_event_token *token, iso_
 /* Whether the answer's text goes on from the prompt's says the prompt, unless it is part of it. */
 static void begin_reading(const iso_job *job, iso_answer *answer) {
   const iso_prompt *prompt = iso_answer_prompt(job, answer);
-  iso_text text = {0};
   iso_detokenizer_init(&answer->reader, iso_model_get_tokenizer(job->server->model),
                        job->request.show_special ? 0 : ISO_DETOKENIZE_SKIP_SPECIAL);
-  for (int32_t i = 0; !prompt->text && answer->reader.at_start && i < prompt->count; i++)
-    if (iso_detokenizer_push(&answer->reader, prompt->ids[i], &text) != ISO_OK)
-      break;
-  iso_text_free(&text);
+  if (!prompt->text)
+    iso_detokenizer_go_on(&answer->reader, prompt->ids, (size_t)prompt->count);
 }
 
 /* Bytes of a token that the text is without: the space before its first word. */

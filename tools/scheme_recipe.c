@@ -17,21 +17,23 @@ iso_status iso_scheme_recipe_parse(const char *word, iso_scheme_recipe *out_reci
   return ISO_OK;
 }
 
-/* Of those with mixtures of several sizes the least is what has one scheme throughout. */
-static const int8_t file_types[ISO_SCHEME_COUNT] = {
-    [ISO_SCHEME_F32] = 0,     [ISO_SCHEME_F16] = 1,      [ISO_SCHEME_BF16] = 32,
-    [ISO_SCHEME_I32] = -1,    [ISO_SCHEME_I8] = -1,      [ISO_SCHEME_Q8_0] = 7,
-    [ISO_SCHEME_Q4_0] = 2,    [ISO_SCHEME_Q4_1] = 3,     [ISO_SCHEME_Q5_0] = 8,
-    [ISO_SCHEME_Q5_1] = 9,    [ISO_SCHEME_Q2_K] = 10,    [ISO_SCHEME_Q3_K] = 11,
-    [ISO_SCHEME_Q4_K] = 14,   [ISO_SCHEME_Q5_K] = 16,    [ISO_SCHEME_Q6_K] = 18,
-    [ISO_SCHEME_IQ4_NL] = 25, [ISO_SCHEME_I8_G128] = -1, [ISO_SCHEME_F8_G128] = -1,
-    [ISO_SCHEME_I4_G128] = -1};
-#define FILE_TYPE_Q4_K_M 15
-
 bool iso_scheme_recipe_file_type(const iso_scheme_recipe *recipe, uint32_t *out_file_type) {
-  int type = recipe->is_mixed ? FILE_TYPE_Q4_K_M : file_types[recipe->scheme];
-  *out_file_type = type < 0 ? 0 : (uint32_t)type;
-  return type >= 0;
+  /* Of those with mixtures of several sizes the least is what has one scheme throughout. */
+  static const struct {
+    iso_scheme scheme;
+    uint32_t file_type;
+  } types[] = {{ISO_SCHEME_F32, 0},   {ISO_SCHEME_F16, 1},    {ISO_SCHEME_BF16, 32},
+               {ISO_SCHEME_Q8_0, 7},  {ISO_SCHEME_Q4_0, 2},   {ISO_SCHEME_Q4_1, 3},
+               {ISO_SCHEME_Q5_0, 8},  {ISO_SCHEME_Q5_1, 9},   {ISO_SCHEME_Q2_K, 10},
+               {ISO_SCHEME_Q3_K, 11}, {ISO_SCHEME_Q4_K, 14},  {ISO_SCHEME_Q5_K, 16},
+               {ISO_SCHEME_Q6_K, 18}, {ISO_SCHEME_IQ4_NL, 25}};
+  enum { Q4_K_M = 15 };
+  for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+    if (types[i].scheme == recipe->scheme) {
+      *out_file_type = recipe->is_mixed ? Q4_K_M : types[i].file_type;
+      return true;
+    }
+  return false;
 }
 
 static bool ends_with(const char *text, const char *end) {

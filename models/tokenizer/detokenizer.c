@@ -186,13 +186,26 @@ static iso_status push_bytes(iso_detokenizer *d, const char *bytes, size_t lengt
   return ISO_OK;
 }
 
+static bool is_left_out(const iso_detokenizer *d, int32_t id) {
+  return (d->flags & ISO_DETOKENIZE_SKIP_SPECIAL) && iso_tokenizer_is_control(d->tokenizer, id);
+}
+
+void iso_detokenizer_go_on(iso_detokenizer *d, const int32_t *ids, size_t count) {
+  size_t length;
+  for (size_t i = 0; i < count && d->at_start; i++) {
+    const char *bytes = iso_tokenizer_token_bytes(d->tokenizer, ids[i], &length);
+    if (bytes && !is_left_out(d, ids[i]))
+      trim_start(d, d->tokenizer->vocabulary.tokens[ids[i]].type, &bytes, &length);
+  }
+}
+
 iso_status iso_detokenizer_push(iso_detokenizer *d, int32_t id, iso_text *out) {
   size_t length;
   const char *bytes = iso_tokenizer_token_bytes(d->tokenizer, id, &length);
   if (!bytes)
     return iso_fail(ISO_ERROR_INVALID_ARGUMENT, "tokenizer: id %d is not in 0..%zu", id,
                     d->tokenizer->vocabulary.count - 1);
-  if ((d->flags & ISO_DETOKENIZE_SKIP_SPECIAL) && iso_tokenizer_is_control(d->tokenizer, id))
+  if (is_left_out(d, id))
     return ISO_OK;
   if (d->at_start)
     trim_start(d, d->tokenizer->vocabulary.tokens[id].type, &bytes, &length);

@@ -104,6 +104,9 @@ typedef struct iso_detokenizer {
 
 void iso_detokenizer_init(iso_detokenizer *detokenizer, const iso_tokenizer *tokenizer,
                           uint32_t flags);
+/* Behind init: the text goes on from that of `ids`, and is at its start only if that is empty.
+ * Unknown ids are passed over. */
+void iso_detokenizer_go_on(iso_detokenizer *detokenizer, const int32_t *ids, size_t count);
 /* Appends what id completes to `out`. INVALID_ARGUMENT, with no change, for an unknown id. */
 ISO_MUST_CHECK iso_status iso_detokenizer_push(iso_detokenizer *detokenizer, int32_t id,
                                                iso_text *out);
